@@ -1,0 +1,94 @@
+"""JSON lines: Mooncake (milliseconds, 512-token blocks) and Qwen-Bailian (seconds, 16-token blocks, chats)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from workloads.formats.rows import MAX_TOKENS, Reject, RowSink
+from workloads.formats.timestamp import Unreadable, calendar_ns, decimal_ns
+
+NAME = "mooncake-jsonl"
+QWEN = "qwen-jsonl"
+REQUIRED = ("timestamp", "input_length", "output_length")
+BLOCK_TOKENS = {NAME: 512, QWEN: 16}
+
+_MILLISECOND_NS, _SECOND_NS = 1_000_000, 1_000_000_000
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode  # exact: no time passes through a binary float
+
+
+def is_qwen(row: dict[str, Any]) -> bool:
+    """Qwen-Bailian rows are told by their chat ids."""
+    return "chat_id" in row
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The object on one line; anything else is rejected as `json`."""
+    try:
+        row = _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise Reject("json") from None
+    if not isinstance(row, dict):
+        raise Reject("json")
+    return row
+
+
+def read_lines(body: Iterable[tuple[int, str]], sink: RowSink, *, qwen: bool) -> None:
+    """Read every line into the sink."""
+    unit_ns = _SECOND_NS if qwen else _MILLISECOND_NS
+    chats: dict[int, int] = {}
+    for line, text in body:
+        try:
+            row = parse(text)
+            if any(key not in row for key in REQUIRED):
+                raise Reject("columns")
+            session = _session(row, chats) if qwen else -1
+            sink.add(
+                line,
+                _nanoseconds(row["timestamp"], unit_ns),
+                _whole(row["input_length"]),
+                _whole(row["output_length"]),
+                session=session,
+                turn=_whole(row["turn"]) if qwen and "turn" in row else -1,
+                blocks=_blocks(row.get("hash_ids")),
+            )
+        except Unreadable:
+            sink.reject(line, "timestamp")
+        except Reject as reason:
+            sink.reject(line, str(reason))
+
+
+def _nanoseconds(value: Any, unit_ns: int) -> int:
+    if isinstance(value, str):
+        return calendar_ns(value.strip())
+    if type(value) not in (int, Decimal):  # not a bool either
+        raise Unreadable(str(value))
+    return decimal_ns(value, unit_ns)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is Decimal and abs(value) <= MAX_TOKENS and value == int(value):
+        value = int(value)
+    if type(value) is not int:  # not a bool either
+        raise Reject("number")
+    return value
+
+
+def _blocks(value: Any) -> Sequence[int]:
+    if not isinstance(value, list | None):
+        raise Reject("hash_ids")
+    try:
+        return array("q", value or ())
+    except (TypeError, OverflowError):  # not all of them are 64-bit integers
+        raise Reject("hash_ids") from None
+
+
+def _session(row: dict[str, Any], chats: dict[int, int]) -> int:
+    """The first chat of the conversation a turn belongs to (its parents come before it in the file)."""
+    chat, parent = _whole(row["chat_id"]), _whole(row.get("parent_chat_id", -1))
+    chats[chat] = chats.get(parent, parent) if parent >= 0 else chat
+    return chats[chat]

@@ -1,0 +1,80 @@
+"""Prompts of an exact length whose content nobody has seen: a pure function of (seed, salt, request id).
+
+A fresh salt per run defeats the server's prefix cache; the same salt repeats the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.errors import WorkloadError
+from workloads.schedule import Schedule
+from workloads.words import WORDS
+
+_REQUEST, _BLOCK = 0, 1
+
+
+class Prompts:
+    """Makes the prompts of a run.
+
+    Token ids are drawn from [vocabulary[0], vocabulary[1]). `blocks` names shared prompt blocks of `block_tokens`
+    tokens (`Schedule.blocks`): requests that name the same block start with the same tokens.
+    """
+
+    def __init__(
+        self, seed: int, salt: str, vocabulary: tuple[int, int] = (256, 2000), block_tokens: int = 512
+    ) -> None:
+        if not 0 <= vocabulary[0] < vocabulary[1]:
+            raise WorkloadError(
+                f"The vocabulary {vocabulary} holds no token id.", code="vocabulary", hint="Give first < end, from 0."
+            )
+        self.seed = seed
+        self.salt = salt
+        self.vocabulary = vocabulary
+        self.block_tokens = block_tokens
+        self._key = np.frombuffer(hashlib.sha256(f"{seed}:{salt}".encode()).digest()[:16], dtype=np.uint64)
+
+    @staticmethod
+    def of(schedule: Schedule, vocabulary: tuple[int, int] = (256, 2000)) -> Prompts:
+        """The prompts of a schedule."""
+        block_tokens = 512 if schedule.prefix is None else schedule.prefix.block_tokens
+        return Prompts(schedule.seed, schedule.salt, vocabulary, block_tokens)
+
+    def token_ids(self, request_id: int, count: int, blocks: Sequence[int] = ()) -> NDArray[np.int64]:
+        """Exactly `count` token ids."""
+        low, high = self.vocabulary
+        return low + self._draw(request_id, count, high - low, blocks)
+
+    def ids_json(self, request_id: int, count: int, blocks: Sequence[int] = ()) -> bytes:
+        """The same token ids as the text of a JSON array, without spaces."""
+        low, high = self.vocabulary
+        pieces = self._pieces[self._draw(request_id, count, high - low, blocks)]
+        return b"[" + pieces.tobytes().replace(b"\0", b"")[:-1] + b"]"
+
+    def text(self, request_id: int, count: int, blocks: Sequence[int] = ()) -> str:
+        """Exactly `count` English words with one space between them."""
+        return " ".join(map(WORDS.__getitem__, self._draw(request_id, count, len(WORDS), blocks).tolist()))
+
+    @cached_property
+    def _pieces(self) -> NDArray[np.bytes_]:
+        # One fixed-width cell per id ("1234,"): numpy pads with NUL, which `ids_json` then squeezes out.
+        return np.array([b"%d," % token for token in range(*self.vocabulary)])
+
+    def _draw(self, request_id: int, count: int, choices: int, blocks: Sequence[int]) -> NDArray[np.int64]:
+        parts = []
+        for block in blocks[: -(-count // self.block_tokens)]:
+            length = min(self.block_tokens, count)
+            parts.append(self._stream(_BLOCK, block).integers(0, choices, length))
+            count -= length
+        parts.append(self._stream(_REQUEST, request_id).integers(0, choices, count))
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _stream(self, kind: int, number: int) -> np.random.Generator:
+        # Philox is counter-based: the number picks a stream of 2**128 draws, without the cost of seeding.
+        counter = np.array([0, 0, number & 0xFFFF_FFFF_FFFF_FFFF, kind], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=self._key, counter=counter))

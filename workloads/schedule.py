@@ -1,0 +1,153 @@
+"""`Schedule`: what is planned, row by row, before the first byte is sent; splits over workers, saved with the run."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from workloads.errors import WorkloadError
+from workloads.trace import Prefix, Trace, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Planned requests in order of their instant.
+
+    `scheduled_s` is seconds from the start of the run; lengths and arrivals came from `seed`, the prompts' content
+    comes from `seed` and `salt`. `session` is -1 for a request that belongs to none.
+    """
+
+    request_id: NDArray[np.int64]
+    scheduled_s: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int32]
+    max_tokens: NDArray[np.int32]
+    session: NDArray[np.int64]
+    slo_class: NDArray[np.uint8]
+    warmup: NDArray[np.bool_]
+    seed: int
+    salt: str
+    trace_name: str
+    trace_hash: str
+    prefix: Prefix | None = None
+
+    def __post_init__(self) -> None:
+        for column, dtype in _DTYPES.items():
+            object.__setattr__(self, column, frozen(getattr(self, column), dtype))
+
+    def __len__(self) -> int:
+        return len(self.request_id)
+
+    @property
+    def duration_s(self) -> float:
+        """The instant of the last request, seconds from the start of the run; 0 when nothing is planned."""
+        return float(self.scheduled_s[-1]) if len(self) else 0.0
+
+    @property
+    def offered_rate_per_s(self) -> float | None:
+        """(n - 1) / (last - first) requests per second; None when all are due at one instant."""
+        span = float(self.scheduled_s[-1] - self.scheduled_s[0]) if len(self) else 0.0
+        return (len(self) - 1) / span if span > 0 else None
+
+    @cached_property
+    def recipe_hash(self) -> str:
+        """SHA-256 of what is planned; the salt is left out, so that repetitions of one plan share it."""
+        digest = hashlib.sha256(f"seed:{self.seed};trace:{self.trace_hash};".encode())
+        for column, dtype in _DTYPES.items():
+            values = getattr(self, column)
+            digest.update(f"{column}:{len(values)};".encode())
+            digest.update(values.astype(np.dtype(dtype).newbyteorder("<"), copy=False).tobytes())
+        return digest.hexdigest()
+
+    def blocks(self, row: int) -> list[int]:
+        """The shared prompt blocks row `row` starts with; empty when it shares none."""
+        return [] if self.prefix is None else self.prefix.row(row)
+
+    def rows(self, selection: slice | NDArray[Any]) -> Schedule:
+        """The selected rows in their order; a slice costs nothing, its columns are views."""
+        columns = {column: getattr(self, column)[selection] for column in _DTYPES}
+        prefix = None if self.prefix is None else self.prefix.take(np.arange(len(self))[selection])
+        return Schedule(**columns, **{name: getattr(self, name) for name in _SCALARS}, prefix=prefix)
+
+    def shard(self, worker: int, workers: int) -> Schedule:
+        """The part of worker `worker` of `workers`: whole sessions, dealt out by first appearance, order kept."""
+        if not 0 <= worker < workers:
+            raise WorkloadError(f"There is no worker {worker} among {workers}.", code="worker")
+        return self.rows(self._unit_rank() % workers == worker)
+
+    def _unit_rank(self) -> NDArray[np.int64]:
+        """Rank, by first appearance, of the session of each row; a row without one is a unit of its own."""
+        alone = self.session < 0
+        if alone.all():
+            return np.arange(len(self))
+        unit = np.where(alone, -1 - np.arange(len(self)), self.session)
+        _, first, inverse = np.unique(unit, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[inverse]
+
+    def save(self, path: Path | str) -> None:
+        """Write the schedule as an .npz of plain arrays (no pickles)."""
+        columns: dict[str, Any] = {column: getattr(self, column) for column in _DTYPES}
+        columns |= {name: np.array(getattr(self, name)) for name in _SCALARS}
+        if self.prefix is not None:
+            columns |= {
+                "prefix_start": self.prefix.start,
+                "prefix_ids": self.prefix.ids,
+                "block_tokens": np.array(self.prefix.block_tokens),
+            }
+        with open(path, "wb") as file:
+            np.savez(file, **columns)
+
+    @staticmethod
+    def load(path: Path | str) -> Schedule:
+        """Read what `save` wrote; a damaged or foreign file raises WorkloadError."""
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                prefix = None
+                if "prefix_start" in stored:
+                    prefix = Prefix(stored["prefix_start"], stored["prefix_ids"], int(stored["block_tokens"]))
+                scalars = {name: kind(stored[name][()]) for name, kind in _SCALARS.items()}
+                return Schedule(**{column: stored[column] for column in _DTYPES}, **scalars, prefix=prefix)
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise WorkloadError(
+                f"{path} is not a schedule this program wrote: {error}.",
+                code="schedule",
+                hint="Point to the schedule.npz of a run directory.",
+            ) from error
+
+
+_DTYPES: dict[str, DTypeLike] = {
+    "request_id": np.int64,
+    "scheduled_s": np.float64,
+    "prompt_tokens": np.int32,
+    "max_tokens": np.int32,
+    "session": np.int64,
+    "slo_class": np.uint8,
+    "warmup": np.bool_,
+}
+_SCALARS: dict[str, Any] = {"seed": int, "salt": str, "trace_name": str, "trace_hash": str}
+
+
+def plan(trace: Trace, *, seed: int, salt: str, warmup_s: float = 0.0) -> Schedule:
+    """The schedule that replays `trace`: a request per row; those due before `warmup_s` seconds are warm-up."""
+    count = len(trace)
+    scheduled_s = trace.arrival_ns / 1e9
+    return Schedule(
+        request_id=np.arange(count),
+        scheduled_s=scheduled_s,
+        prompt_tokens=trace.prompt_tokens,
+        max_tokens=trace.output_tokens,
+        session=np.full(count, -1) if trace.session is None else trace.session,
+        slo_class=np.zeros(count, dtype=np.uint8) if trace.slo_class is None else trace.slo_class,
+        warmup=scheduled_s < warmup_s,
+        seed=seed,
+        salt=salt,
+        trace_name=trace.name,
+        trace_hash=trace.content_hash,
+        prefix=trace.prefix,
+    )
