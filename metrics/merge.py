@@ -1,0 +1,122 @@
+"""From the workers' journals to one table: every planned request once, whatever happened to its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrics.errors import MetricsError
+from metrics.journal import JournalContents
+from metrics.records import EventTimes, Outcome, RecordTable, Rows, empty_rows
+
+DISTINCT_ERRORS = 200
+OTHER_ERRORS = "more distinct errors than are kept"
+
+Index = NDArray[np.int64]
+
+# Assigned at planning; a record never overrides them.
+PLANNED_COLUMNS = ("session", "slo_class", "warmup", "scheduled_s", "prompt_tokens", "max_tokens")
+
+
+def planned_rows(columns: Mapping[str, NDArray[Any]]) -> Rows:
+    """The rows of a run before it starts, from the columns of its schedule: all planned, none sent."""
+    rows = empty_rows(len(columns["request_id"]))
+    for name in ("request_id", *PLANNED_COLUMNS):
+        rows[name] = columns[name]
+    return rows
+
+
+def merge(journals: Sequence[JournalContents], planned: Rows) -> RecordTable:
+    """Put the journals' rows in the plan's order, each request id once.
+
+    `planned` are the rows as they were before the run (`worker` set where known). Of two records of one
+    request the one that was sent first counts. A planned row without a record becomes LOST_WORKER when its
+    worker (any worker, where the plan does not say) has no ended journal, else stays NOT_SENT.
+    """
+    written = _concatenate(journals)
+    rows = planned.copy()
+    _mark_unreported(rows, journals)
+    position, source = _first_records(written.rows, planned)
+    rows[position] = written.rows[source]
+    for column in PLANNED_COLUMNS:
+        rows[column] = planned[column]
+    texts = [written.errors[i] for i in source]
+    rows["error_id"] = -1
+    rows["error_id"][position], errors = _distinct(texts)
+    events = _gather(written.events, len(rows), position, source)
+    return RecordTable(rows, events, errors, [j.stats for j in journals if j.stats is not None])
+
+
+def _concatenate(journals: Sequence[JournalContents]) -> JournalContents:
+    counts = np.concatenate([np.diff(j.events.start) for j in journals] or [np.zeros(0, dtype=np.int64)])
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    none = EventTimes.empty(0)
+    parts = [none, *(j.events for j in journals)]
+    events = EventTimes(
+        starts,
+        np.concatenate([part.us for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.lag_us for part in parts]),
+    )
+    rows = np.concatenate([empty_rows(0), *(j.rows for j in journals)])
+    return JournalContents(-1, rows, events, [text for j in journals for text in j.errors])
+
+
+def _first_records(written: Rows, planned: Rows) -> tuple[Index, Index]:
+    """For every planned row that has a record: its place in the plan, and the record that counts."""
+    if not len(written):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    by_id = np.argsort(planned["request_id"], kind="stable")
+    ids = planned["request_id"][by_id]
+    found = np.searchsorted(ids, written["request_id"])
+    known = found < len(ids)
+    known[known] = ids[found[known]] == written["request_id"][known]
+    if not known.all():
+        stranger = int(written["request_id"][~known][0])
+        raise MetricsError(
+            f"a journal holds request {stranger}, which this run did not plan",
+            code="unplanned_request",
+            hint="the journals and the schedule come from different runs",
+        )
+    place = by_id[found]
+    # NaN (never sent) sorts last, so a record that was sent wins over one that was not.
+    order = np.lexsort((written["sent_s"], place))
+    _, first = np.unique(place[order], return_index=True)
+    source = order[first]
+    return place[source], source
+
+
+def _mark_unreported(rows: Rows, journals: Sequence[JournalContents]) -> None:
+    ended = [j.worker for j in journals if j.ended]
+    lost = ~np.isin(rows["worker"], ended)
+    if all(j.ended for j in journals):
+        lost &= rows["worker"] >= 0
+    rows["outcome"][lost] = Outcome.LOST_WORKER
+
+
+def _distinct(texts: Sequence[str]) -> tuple[list[int], list[str]]:
+    """An id per text (-1 for none) and the distinct texts, capped."""
+    known: dict[str, int] = {}
+    ids = []
+    for text in texts:
+        if text and text not in known and len(known) >= DISTINCT_ERRORS - 1:
+            text = OTHER_ERRORS
+        ids.append(known.setdefault(text, len(known)) if text else -1)
+    return ids, list(known)
+
+
+def _gather(events: EventTimes, rows: int, position: Index, source: Index) -> EventTimes:
+    """The events of record `source[i]` as those of row `position[i]` (both ascending in position)."""
+    counts = np.zeros(rows, dtype=np.int64)
+    length = np.diff(events.start)[source]
+    counts[position] = length
+    starts = np.zeros(rows + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    total = int(starts[-1])
+    shift = np.repeat(events.start[:-1][source] - starts[position], length)
+    index = np.arange(total) + shift
+    return EventTimes(starts, events.us[index], events.tokens[index], events.lag_us[index])

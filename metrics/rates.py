@@ -1,0 +1,90 @@
+"""Rates and token throughput; every denominator is named (docs/definitions.md)."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metrics.latency import Mask, is_ok, select
+from metrics.records import EventTimes, Rows
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests and output tokens per second over the counted rows; None where a rate is undefined."""
+
+    offered_per_s: float | None  # (n - 1) / (last scheduled - first scheduled)
+    completed_per_s: float | None  # answers that came through / duration
+    slo_throughput_per_s: float | None  # good requests / duration: vLLM's and AIPerf's "goodput"
+    output_tokens_per_s: float | None  # tokens of answers that came through / duration
+    output_tokens_per_s_per_gpu: float | None
+    peak_tokens_per_s: float | None  # best one-second window, counted from the first token event
+    duration_s: float | None  # last end - first send
+
+
+def rates(rows: Rows, events: EventTimes | None, of: Mask, good: int | None, gpus: int | None) -> Rates:
+    """Rates of the rows in `of`; `good` is the number of good requests among them."""
+    mine = select(rows, of)
+    duration = duration_s(mine)
+    ok = is_ok(mine)
+    tokens_per_s = _per_second(int(mine["output_tokens"][ok].sum()), duration)
+    return Rates(
+        offered_per_s=offered_per_s(mine),
+        completed_per_s=_per_second(int(ok.sum()), duration),
+        slo_throughput_per_s=None if good is None else _per_second(good, duration),
+        output_tokens_per_s=tokens_per_s,
+        output_tokens_per_s_per_gpu=tokens_per_s / gpus if tokens_per_s is not None and gpus else None,
+        peak_tokens_per_s=None if events is None else peak_tokens_per_s(rows, events, of),
+        duration_s=duration,
+    )
+
+
+def offered_per_s(rows: Rows) -> float | None:
+    """Planned arrivals per second; None for fewer than two, or all at one instant."""
+    scheduled = rows["scheduled_s"][~np.isnan(rows["scheduled_s"])]
+    span = float(np.ptp(scheduled)) if len(scheduled) else 0.0
+    return (len(scheduled) - 1) / span if span > 0 else None
+
+
+def duration_s(rows: Rows) -> float | None:
+    """Last end of any request minus first send, failures included; None when nothing was sent."""
+    ends = rows["done_s"][~np.isnan(rows["done_s"])]
+    sent = rows["sent_s"][~np.isnan(rows["sent_s"])]
+    if not len(ends) or not len(sent):
+        return None
+    return float(ends.max() - sent.min())
+
+
+def peak_tokens_per_s(rows: Rows, events: EventTimes, of: Mask, window_s: float = 1.0) -> float | None:
+    """Most output tokens in one of the half-open windows that follow each other from the first token event.
+
+    Counts tokens, never events: a row's events carry together what the server says it produced.
+    """
+    keep = of & is_ok(rows)
+    of_event = np.repeat(keep, np.diff(events.start))
+    if not of_event.any():
+        return None
+    at_us = absolute_us(rows, events)[of_event]
+    tokens = tokens_per_event(rows, events)[of_event]
+    window = (at_us - at_us.min()) // round(window_s * 1e6)
+    return float(np.bincount(window, weights=tokens).max() / window_s)
+
+
+def absolute_us(rows: Rows, events: EventTimes) -> NDArray[np.int64]:
+    """Each token event's time on the run's clock, in whole microseconds."""
+    sent_us = np.rint(np.nan_to_num(rows["sent_s"]) * 1e6).astype(np.int64)
+    return np.asarray(np.repeat(sent_us, np.diff(events.start)) + events.us)
+
+
+def tokens_per_event(rows: Rows, events: EventTimes) -> NDArray[np.float64]:
+    """Tokens of each event, scaled so that a row's sum is its streamed output tokens."""
+    counts = np.diff(events.start)
+    row = np.repeat(np.arange(len(rows)), counts)
+    carried = np.bincount(row, weights=events.tokens, minlength=len(rows))
+    streamed = rows["output_tokens"] - rows["hidden_tokens"]
+    scale = np.divide(streamed, carried, out=np.ones(len(rows)), where=carried > 0)
+    return np.asarray(events.tokens * np.repeat(scale, counts))
+
+
+def _per_second(count: int, duration: float | None) -> float | None:
+    return count / duration if duration else None

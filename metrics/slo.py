@@ -1,0 +1,212 @@
+"""Service-level objectives and the share of requests that met them (docs/definitions.md)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import numpy as np
+
+from metrics.errors import MetricsError
+from metrics.latency import Mask, Seconds, counted, e2e_s, is_ok, is_streamed, select, tpot_s, ttft_from_sent_s, ttft_s
+from metrics.records import RecordTable, Rows
+
+# A difference of two floats must not turn "exactly at the limit" into a miss.
+SLACK_S = 1e-6
+
+QUANTITIES: dict[str, Callable[[Rows], Seconds]] = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+FAILURES = "failures"
+
+_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60)}
+_DURATION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*(ms|s|m)")
+
+
+@dataclass(frozen=True)
+class SLO:
+    """Joint limits on a request's latencies, and the share of all requests that must meet them."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    share: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise _bad_slo("an SLO needs at least one limit")
+        for quantity, limit_s in self.limits.items():
+            if not 0 < limit_s < float("inf"):
+                raise _bad_slo(f"the limit of {quantity} must be above 0, not {limit_s} s")
+        if not 0 < self.share <= 1:
+            raise _bad_slo(f"share must lie above 0 % and not above 100 %, not {self.share:.6g}")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, in seconds, by quantity."""
+        named = {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2e": self.e2e_s}
+        return {quantity: limit_s for quantity, limit_s in named.items() if limit_s is not None}
+
+    @classmethod
+    def parse(cls, text: str) -> SLO:
+        """Read `ttft=200ms,tpot=50ms,share=90%`; units are required; MetricsError `bad_slo`."""
+        given: dict[str, float] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals:
+                raise _bad_slo(f"{part!r} in the SLO {text!r} is not KEY=VALUE")
+            field = _field(key, text)
+            if field in given:
+                raise _bad_slo(f"{key!r} is given twice in the SLO {text!r}")
+            given[field] = _share(value) if key == "share" else _seconds(key, value)
+        return cls(**given)
+
+    def __str__(self) -> str:
+        limits = [f"{quantity}={_duration(limit_s)}" for quantity, limit_s in self.limits.items()]
+        return ",".join([*limits, f"share={_decimal(_exact(self.share) * 100)}%"])
+
+
+class SentAttainment(msgspec.Struct, frozen=True, kw_only=True):
+    """Attainment as it would be had every request left the client on time: TTFT counted from sent."""
+
+    share: float | None
+    good: int | None
+
+
+class Attainment(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of all planned requests (after warm-up) were good; `share` is None when that cannot be known."""
+
+    share: float | None
+    good: int | None
+    total: int
+    target_share: float
+    meets: bool | None
+    marginals: dict[str, float | None]  # the share that met each limit alone
+    binding: str | None  # what most requests missed: a quantity, or `failures`; None when nothing was missed
+    from_sent: SentAttainment
+    limits_s: dict[str, float]
+    reason: str | None = None  # why the share is None: `ttft_not_measurable`, `no_requests`
+
+
+def attain(table: RecordTable, slo: SLO, stopped_at_s: float | None = None) -> Attainment:
+    """Judge every counted row; compares counts, never rounded percentages."""
+    rows = select(table.rows, counted(table.rows, stopped_at_s))
+    total = len(rows)
+    reason = "no_requests" if not total else "ttft_not_measurable" if not_measurable(rows, slo).any() else None
+    met = {quantity: met_limit(rows, slo, quantity) for quantity in slo.limits}
+    good = int(np.logical_and.reduce(list(met.values())).sum())
+    known = reason is None
+    return Attainment(
+        share=good / total if known else None,
+        good=good if known else None,
+        total=total,
+        target_share=slo.share,
+        meets=reaches(good, total, slo.share) if known else None,
+        marginals={quantity: float(mask.mean()) if known else None for quantity, mask in met.items()},
+        binding=_binding(rows, met) if known else None,
+        from_sent=_from_sent(rows, slo, met) if known else SentAttainment(share=None, good=None),
+        limits_s=slo.limits,
+        reason=reason,
+    )
+
+
+def good_rows(rows: Rows, slo: SLO) -> Mask:
+    """Which rows came through and met every limit."""
+    return np.asarray(np.logical_and.reduce([met_limit(rows, slo, quantity) for quantity in slo.limits]))
+
+
+def met_limit(rows: Rows, slo: SLO, quantity: str) -> Mask:
+    """Which rows came through and met one limit. A one-token answer has no TPOT to miss; no token misses all."""
+    value = QUANTITIES[quantity](rows)
+    within = value <= slo.limits[quantity] + SLACK_S
+    if quantity == "tpot":
+        within |= np.isnan(value) & _has_token(rows)
+    return np.asarray(within & is_ok(rows) & _answered(rows))
+
+
+def not_measurable(rows: Rows, slo: SLO) -> Mask:
+    """Answers that came through in one piece, so that a limit on token times can be neither met nor missed."""
+    needs_tokens = slo.ttft_s is not None or slo.tpot_s is not None
+    return np.asarray(is_ok(rows) & ~is_streamed(rows) & needs_tokens)
+
+
+def reaches(good: int, total: int, share: float) -> bool:
+    """Whether `good` of `total` is at least `share`, whatever 0.9 is in binary."""
+    return good >= share * total - 1e-9 * total
+
+
+def _has_token(rows: Rows) -> Mask:
+    return np.asarray(~np.isnan(rows["first_token_s"]))
+
+
+def _answered(rows: Rows) -> Mask:
+    """Rows with at least one token; a body in one piece counts by its tokens."""
+    return np.asarray(_has_token(rows) | (~is_streamed(rows) & (rows["output_tokens"] > 0)))
+
+
+def _binding(rows: Rows, met: dict[str, Mask]) -> str | None:
+    """What most requests missed; ties go to failures, then in the order of the limits."""
+    ok = is_ok(rows)
+    misses = {FAILURES: int((~ok).sum())} | {quantity: int((ok & ~mask).sum()) for quantity, mask in met.items()}
+    worst = max(misses, key=lambda name: misses[name])
+    return worst if misses[worst] else None
+
+
+def _from_sent(rows: Rows, slo: SLO, met: dict[str, Mask]) -> SentAttainment:
+    masks = dict(met)
+    if slo.ttft_s is not None:
+        masks["ttft"] = is_ok(rows) & (ttft_from_sent_s(rows) <= slo.ttft_s + SLACK_S)
+    good = int(np.logical_and.reduce(list(masks.values())).sum())
+    return SentAttainment(share=good / len(rows), good=good)
+
+
+def _field(key: str, text: str) -> str:
+    known = [*QUANTITIES, "share"]
+    if key in known:
+        return key if key == "share" else f"{key}_s"
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    raise _bad_slo(f"{key!r} in the SLO {text!r} is not known", hint)
+
+
+def _seconds(key: str, value: str) -> float:
+    match = _DURATION.fullmatch(value)
+    number = _number(match[1]) if match else None
+    if match is None or number is None:
+        raise _bad_slo(f"{key}={value} is not a duration", "write a number and ms, s or m, as in ttft=200ms")
+    return float(number * _UNITS[match[2]])
+
+
+def _share(value: str) -> float:
+    number = _number(value.removesuffix("%").strip())
+    if number is None:
+        raise _bad_slo(f"share={value} is not a share", "write share=90% or share=0.9")
+    return float(number / 100 if value.endswith("%") else number)
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _duration(seconds: float) -> str:
+    exact = _exact(seconds)
+    return f"{_decimal(exact)}s" if exact >= 1 else f"{_decimal(exact * 1000)}ms"
+
+
+def _exact(value: float) -> Decimal:
+    return Decimal(repr(float(value)))
+
+
+def _decimal(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _bad_slo(message: str, hint: str = "as in ttft=200ms,tpot=50ms,share=90%") -> MetricsError:
+    return MetricsError(message, code="bad_slo", hint=hint)
