@@ -1,0 +1,346 @@
+"""From the reads of one request to what its answer was: events, token times, counts, outcome.
+
+Reads are decoded in batches, off the socket callback: most by the quick way of `template`, the rest through
+framing, SSE and JSON.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from loadtest.replay.dialects import Piece, openai
+from loadtest.replay.sse import EventTooLargeError, SseEvent, SseParser
+from loadtest.replay.stamps import NO_STAMP, Ancillary
+from loadtest.replay.template import TokenTemplate
+from loadtest.replay.wire import FramingError, ResponseParser, State
+from metrics.records import Flag, Outcome, Phase
+
+MAX_ERROR_BODY_BYTES = 64 * 1024
+MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
+MAX_ERROR_CHARS = 500
+
+Read = tuple[int, Ancillary, bytes]
+
+
+class Answer:
+    """Everything one response said. Times are indices of reads (-1 = never) until `ReadTimes` makes them instants."""
+
+    __slots__ = (
+        "_json_body",
+        "_kind",
+        "_parser",
+        "_sse",
+        "_template",
+        "bytes_received",
+        "closed",
+        "coalesced_reads",
+        "done_marker",
+        "error",
+        "event_reads",
+        "finish_reason",
+        "first_answer_read",
+        "first_token_event",
+        "headers_read",
+        "kernel",
+        "last_body_read",
+        "malformed_events",
+        "prompt_tokens",
+        "reasoning_events",
+        "reasoning_tokens",
+        "shared_read_events",
+        "slow_events",
+        "slow_token_events",
+        "text_parts",
+        "usage_tokens",
+        "user_ns",
+    )
+
+    def __init__(self, *, keep_text: bool = False) -> None:
+        self._parser = ResponseParser()
+        self._sse = SseParser()
+        self._kind = ""  # "", sse, json or text, decided by the first byte of the body
+        self._json_body = bytearray()
+        self._template = TokenTemplate()
+        self.user_ns = array("q")
+        self.kernel = bytearray()
+        self.event_reads = array("I")
+        self.headers_read = self.first_answer_read = self.last_body_read = -1
+        self.finish_reason: str | None = None
+        self.done_marker = self.closed = False
+        self.error: str | None = None
+        self.usage_tokens = self.prompt_tokens = -1
+        self.reasoning_tokens = self.reasoning_events = self.malformed_events = 0
+        self.coalesced_reads = self.shared_read_events = self.bytes_received = 0
+        self.slow_events = self.slow_token_events = 0
+        self.first_token_event = -1  # number of the event, [DONE] and comments left out
+        self.text_parts: tuple[list[str], list[str]] | None = ([], []) if keep_text else None
+
+    # --- feeding -----------------------------------------------------------------------------------------------
+
+    def feed(self, reads: list[Read]) -> None:
+        """Reads in order: (user stamp, ancillary data, bytes) each; raises FramingError, EventTooLargeError."""
+        index = len(self.user_ns)
+        self.user_ns.extend([read[0] for read in reads])
+        self.kernel += b"".join([read[1][0][2] if read[1] else NO_STAMP for read in reads])
+        matches, add_event = self._template.matches, self.event_reads.append
+        quick = self._may_be_quick
+        for _, _, data in reads:
+            if quick and matches(data):
+                add_event(index)
+                self.last_body_read = index
+            else:
+                self._read(index, data, quick)
+                quick = self._may_be_quick
+            index += 1
+
+    @property
+    def _may_be_quick(self) -> bool:
+        return (
+            bool(self._template)
+            and self._parser.at_chunk_boundary
+            and self._sse.at_event_boundary
+            and self.text_parts is None
+        )
+
+    def _read(self, index: int, data: bytes, quick: bool) -> None:
+        """A read that is not simply one plain token event."""
+        before = len(self.event_reads)
+        self.bytes_received += len(data)
+        rest = self._after_plain_events(index, data) if quick else data
+        if rest:
+            self._read_carefully(index, rest)
+        else:
+            self.last_body_read = index
+        events = len(self.event_reads) - before
+        if events > 1:
+            self.coalesced_reads += 1
+            self.shared_read_events += events
+        elif events == 1 and self._parser.at_chunk_boundary:
+            self._template.learn(data)
+
+    def _after_plain_events(self, index: int, data: bytes) -> bytes:
+        """Take the plain token events that a read of several chunks begins with; returns what follows them."""
+        position = 0
+        while True:
+            end = data.find(b"\n\n\r\n", position) + 4
+            if end == 3 or not self._template.matches(data[position:end]):
+                return data[position:]
+            self.event_reads.append(index)
+            position = end
+
+    def _read_carefully(self, index: int, data: bytes) -> None:
+        """Framing, then events."""
+        in_head = self._parser.state == State.HEAD
+        body = self._parser.feed(data)
+        if in_head and self._parser.state != State.HEAD:
+            self.headers_read = index
+        if body:
+            self.last_body_read = index
+            self._body(body, index)
+        if self._parser.state == State.DONE:
+            self._body_ended(index)
+
+    def close(self, now_ns: int) -> None:
+        """The peer closed the connection (cleanly) at `now_ns`."""
+        self.closed = True
+        self._parser.close()
+        self.user_ns.append(now_ns)
+        self.kernel += NO_STAMP
+        self._body_ended(len(self.user_ns) - 1)
+
+    # --- the body ----------------------------------------------------------------------------------------------
+
+    def _body(self, body: bytes, index: int) -> None:
+        if not self._kind:
+            self._kind = self._sniff(body)
+        if self._kind == "sse":
+            for event in self._sse.feed(body):
+                self._event(event, index)
+        elif self._kind == "json" and len(self._json_body) <= MAX_JSON_BODY_BYTES:
+            self._json_body += body
+        elif len(self._json_body) < MAX_ERROR_BODY_BYTES:
+            self._json_body += body[: MAX_ERROR_BODY_BYTES - len(self._json_body)]
+
+    def _sniff(self, body: bytes) -> str:
+        """By the first byte, because servers mislabel bodies: an error object under text/event-stream, say."""
+        if self._parser.status != 200:
+            return "text"
+        start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if start in (b"{", b"["):
+            return "json"
+        return "text" if start == b"<" else "sse"
+
+    def _body_ended(self, index: int) -> None:
+        if self._kind == "sse":
+            for event in self._sse.close():
+                self._event(event, index)
+        elif self._kind == "json" and self._json_body:
+            piece = openai.read(bytes(self._json_body))
+            self._note(piece)
+            if piece.token and self.usage_tokens < 0:
+                self.usage_tokens = -2  # a whole answer without a count: flagged as estimated, TTFT not measurable
+
+    def _event(self, event: SseEvent, index: int) -> None:
+        if event.data.strip() == openai.DONE:
+            self.done_marker = True
+            return
+        self.slow_events += 1
+        piece = openai.read(event.data)
+        if event.name == b"error" and piece.error is None:
+            piece.error = event.data[:MAX_ERROR_CHARS].decode("utf-8", "replace")
+        self._note(piece)
+        if piece.token:
+            self.slow_token_events += 1
+            if self.first_token_event < 0:
+                self.first_token_event = self.slow_events - 1
+            self.event_reads.append(index)
+            if piece.answer and self.first_answer_read < 0:
+                self.first_answer_read = index
+            if piece.reasoning:
+                self.reasoning_events += 1
+
+    def _note(self, piece: Piece) -> None:
+        if piece.malformed:
+            self.malformed_events += 1
+        if piece.error is not None and self.error is None:
+            self.error = piece.error[:MAX_ERROR_CHARS]
+        if piece.finish_reason:
+            self.finish_reason = piece.finish_reason
+        if piece.completion_tokens >= 0:
+            self.usage_tokens = piece.completion_tokens
+        if piece.prompt_tokens >= 0:
+            self.prompt_tokens = piece.prompt_tokens
+        if piece.reasoning_tokens:
+            self.reasoning_tokens = piece.reasoning_tokens
+        if self.text_parts is not None:
+            self.text_parts[0].append(piece.text)
+            self.text_parts[1].append(piece.reasoning)
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> int:
+        return self._parser.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._parser.headers
+
+    @property
+    def complete(self) -> bool:
+        """The framing says that the response is over."""
+        return self._parser.state == State.DONE
+
+    @property
+    def in_steady_stream(self) -> bool:
+        """Chunked events are coming in: nothing that could not wait until their last chunk."""
+        return self._kind == "sse" and self._parser.chunked and not self.done_marker
+
+    @property
+    def reusable(self) -> bool:
+        """The connection can carry another request."""
+        return self.complete and self._parser.keep_alive and not self._parser.surplus and not self.closed
+
+    @property
+    def phase(self) -> Phase:
+        """Where the answer stands, for a request that ends now."""
+        if not self.status:
+            return Phase.HEADERS
+        return Phase.STREAM if self.event_reads else Phase.FIRST_TOKEN
+
+    @property
+    def streamed(self) -> bool:
+        return self._kind != "json"
+
+    @property
+    def data_events(self) -> int:
+        """Events with data, [DONE] left out; those taken the quick way are all token events."""
+        return self.slow_events + len(self.event_reads) - self.slow_token_events
+
+    @property
+    def text(self) -> str:
+        return "".join(self.text_parts[0]) if self.text_parts else ""
+
+    @property
+    def reasoning_text(self) -> str:
+        return "".join(self.text_parts[1]) if self.text_parts else ""
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds the server asked to wait; None when it did not say so in seconds."""
+        value = self.headers.get("retry-after", "")
+        return float(value) if value.isascii() and value.isdigit() else None
+
+    @property
+    def output_tokens(self) -> int:
+        """The server's count, else the token events (flagged TOKENS_ESTIMATED)."""
+        return self.usage_tokens if self.usage_tokens >= 0 else len(self.event_reads)
+
+    @property
+    def hidden_tokens(self) -> int:
+        """Reasoning tokens that the server counted and never streamed."""
+        hidden = self.reasoning_tokens if not self.reasoning_events else 0
+        return min(hidden, max(self.usage_tokens, 0))
+
+    def document(self) -> object:
+        """The body as one JSON document; None when it is none."""
+        try:
+            return msgspec.json.decode(bytes(self._json_body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def error_message(self) -> str:
+        """The error text to keep: the in-band one, else the body of an error status, capped."""
+        if self.error is not None:
+            return self.error
+        if not self._json_body:
+            return ""
+        document = self.document()
+        message = openai.error_text(document) if isinstance(document, dict) else None
+        return (message or self._json_body.decode("utf-8", "replace"))[:MAX_ERROR_CHARS]
+
+    def outcome(self) -> Outcome:
+        """How a response whose body has ended is to be counted."""
+        if self.status and self.status != 200:
+            return Outcome.HTTP_ERROR
+        if self.error is not None:
+            return Outcome.IN_BAND_ERROR
+        if self.finish_reason or self.done_marker:
+            return Outcome.OK
+        return Outcome.TRUNCATED_STREAM
+
+    def flags(self, max_tokens: int) -> Flag:
+        """What went along with the answer (docs/definitions.md)."""
+        flags = Flag(0)
+        events = len(self.event_reads)
+        ok = self.outcome() == Outcome.OK
+        if events >= 8 and 2 * self.shared_read_events >= events:
+            flags |= Flag.BUFFERED
+        if self.coalesced_reads:
+            flags |= Flag.COALESCED
+        if self.malformed_events:
+            flags |= Flag.MALFORMED_EVENTS
+        if self.usage_tokens < 0 and (events or (ok and self.status == 200)):
+            flags |= Flag.TOKENS_ESTIMATED
+        if self.hidden_tokens:
+            flags |= Flag.HIDDEN_TOKENS
+        if not ok:
+            return flags
+        if not self.streamed:
+            flags |= Flag.NOT_STREAMED
+        elif not self.done_marker:
+            flags |= Flag.MISSING_DONE
+        if not self.finish_reason:
+            flags |= Flag.MISSING_FINISH_REASON
+        if not self.complete:
+            flags |= Flag.UNCLEAN_CLOSE
+        if not self.output_tokens:
+            flags |= Flag.EMPTY_OUTPUT
+        if 0 <= self.output_tokens < max_tokens:
+            flags |= Flag.SHORT_OUTPUT
+        return flags
+
+
+__all__ = ["Answer", "EventTooLargeError", "FramingError"]

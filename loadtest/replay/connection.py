@@ -1,0 +1,177 @@
+"""One TCP connection: non-blocking, TCP_NODELAY, kernel-stamped; it collects reads and lets others decode them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from loadtest import clock
+from loadtest.replay import stamps
+
+if TYPE_CHECKING:
+    from loadtest.replay.exchange import Exchange
+    from loadtest.replay.reactor import Handle, Reactor
+
+READ_BYTES = 16 * 1024
+LARGE_READ_BYTES = 4 * 1024
+MAX_READS_KEPT = 128
+_LAST_CHUNK = b"0\r\n\r\n"
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY)
+
+
+class Address(NamedTuple):
+    """A resolved peer."""
+
+    family: int
+    sockaddr: tuple[str | int, ...]
+
+
+class Owner(Protocol):
+    """Whom a connection tells."""
+
+    def connected(self, connection: Connection) -> None: ...
+    def received(self, connection: Connection) -> None:
+        """There are reads that should be decoded soon."""
+
+    def lost(self, connection: Connection, error: OSError | None) -> None:
+        """The peer closed (None) or the connection broke."""
+
+
+class Connection:
+    """Opens, sends, collects `(user stamp ns, ancillary data, bytes)` per read. Knows nothing of HTTP.
+
+    `decode_soon` asks to be told of every read (heads, unusual framing); otherwise the owner hears of reads that
+    end a chunked body, large reads and full backlogs, and looks at the rest in its own time.
+    """
+
+    __slots__ = (
+        "_owner",
+        "_reactor",
+        "_read_handle",
+        "_recvmsg",
+        "_unsent",
+        "_write_handle",
+        "connect_ns",
+        "decode_soon",
+        "exchange",
+        "idle_since_ns",
+        "last_read_ns",
+        "open",
+        "opened_ns",
+        "queued",
+        "reads",
+        "sock",
+        "uses",
+    )
+
+    def __init__(self, address: Address, reactor: Reactor, owner: Owner) -> None:
+        self._owner, self._reactor = owner, reactor
+        self.reads: list[tuple[int, stamps.Ancillary, bytes]] = []
+        self.exchange: Exchange | None = None
+        self.open = self.queued = False
+        self.decode_soon = True
+        self.uses = 0
+        self.connect_ns = self.last_read_ns = self.idle_since_ns = 0
+        self._unsent: memoryview | None = None
+        self._read_handle: Handle | None = None
+        self.opened_ns = clock.monotonic_ns()
+        self.sock = socket.socket(address.family, socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stamps.enable(self.sock)
+        self._recvmsg = self.sock.recvmsg
+        code = self.sock.connect_ex(address.sockaddr)
+        if code and code not in _IN_PROGRESS:
+            self.sock.close()
+            raise OSError(code, os.strerror(code))
+        self._write_handle: Handle | None = reactor.on_writable(self.sock.fileno(), self._writable)
+
+    def send(self, data: bytes) -> int:
+        """Hand `data` to the kernel, the rest of it as the socket drains; returns the stamp taken just before."""
+        now = clock.monotonic_ns()
+        self.last_read_ns = now
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            broken = error
+            self._reactor.soon(lambda: self._owner.lost(self, broken))
+            return now
+        if sent < len(data):
+            self._unsent = memoryview(data)[sent:]
+            self._write_handle = self._reactor.on_writable(self.sock.fileno(), self._writable)
+        return now
+
+    def close(self) -> None:
+        """Close at once; may be called twice."""
+        self.open = False
+        for handle in (self._read_handle, self._write_handle):
+            if handle is not None:
+                handle.stop()
+        self._read_handle = self._write_handle = None
+        self.sock.close()
+
+    def _writable(self) -> None:
+        if self._unsent is not None:
+            self._drain()
+            return
+        self._stop_writing()
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._owner.lost(self, OSError(code, os.strerror(code)))
+            return
+        self.open = True
+        self._read_handle = self._reactor.on_readable(self.sock.fileno(), self._readable)
+        self._established()
+
+    def _established(self) -> None:
+        self.connect_ns = clock.monotonic_ns() - self.opened_ns
+        self._owner.connected(self)
+
+    def _drain(self) -> None:
+        assert self._unsent is not None
+        try:
+            self._unsent = self._unsent[self.sock.send(self._unsent) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._stop_writing()
+            self._owner.lost(self, error)
+            return
+        if not self._unsent:
+            self._unsent = None
+            self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        if self._write_handle is not None:
+            self._write_handle.stop()
+            self._write_handle = None
+
+    def _readable(self) -> None:
+        try:
+            data, ancillary, _, _ = self._recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._owner.lost(self, error)
+            return
+        now = clock.monotonic_ns()
+        if not data:
+            self._owner.lost(self, None)
+            return
+        self.last_read_ns = now
+        self._collect(now, ancillary, data)
+
+    def _collect(self, now: int, ancillary: stamps.Ancillary, data: bytes) -> None:
+        reads = self.reads
+        reads.append((now, ancillary, data))
+        if (
+            self.decode_soon
+            or data.endswith(_LAST_CHUNK)
+            or len(data) >= LARGE_READ_BYTES
+            or len(reads) >= MAX_READS_KEPT
+        ):
+            self._owner.received(self)

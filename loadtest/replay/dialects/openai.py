@@ -1,0 +1,192 @@
+"""OpenAI chat and text completions, with the dialects of vLLM, SGLang, llama.cpp, TGI and gateways.
+
+A token event has non-empty content, text, reasoning or tool-call name/arguments; white space is not empty
+(docs/definitions.md). The typed decoder is the quick way; anything it refuses is read again without types,
+because a field of an unexpected type must not cost the tokens beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from loadtest.replay.dialects import Piece
+
+DONE = b"[DONE]"
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens_details: _Details | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw | None = None
+    object: str | None = None
+    detail: msgspec.Raw | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+def read(data: bytes) -> Piece:
+    """Read one event's JSON; never raises: what cannot be read comes back as `malformed`."""
+    try:
+        chunk = _decode(data)
+    except msgspec.ValidationError:
+        return _read_untyped(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Piece(malformed=True)
+    if chunk.error is not None or chunk.object == "error" or (chunk.choices is None and chunk.detail is not None):
+        return _read_untyped(data)
+    piece = Piece()
+    for choice in chunk.choices or ():
+        _add_choice(piece, choice)
+    if chunk.usage is not None:
+        _add_usage(piece, chunk.usage)
+    return piece
+
+
+def _add_choice(piece: Piece, choice: _Choice) -> None:
+    if choice.finish_reason:
+        piece.finish_reason = choice.finish_reason
+    if choice.text:
+        piece.text += choice.text
+    delta = choice.delta or choice.message
+    if delta is not None:
+        if delta.content:
+            piece.text += delta.content
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            piece.reasoning += thought
+        calls = [call.function for call in delta.tool_calls or ()]
+        if any(f is not None and (f.name or f.arguments) for f in [*calls, delta.function_call]):
+            piece.answer = True
+    piece.answer = piece.answer or bool(piece.text)
+    piece.token = piece.answer or bool(piece.reasoning)
+
+
+def _add_usage(piece: Piece, usage: _Usage) -> None:
+    if usage.completion_tokens is not None:
+        piece.completion_tokens = usage.completion_tokens
+    if usage.prompt_tokens is not None:
+        piece.prompt_tokens = usage.prompt_tokens
+    if usage.completion_tokens_details is not None:
+        piece.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens or 0
+
+
+def _read_untyped(data: bytes) -> Piece:
+    """The tolerant reading: keep every field that has the type it should have."""
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Piece(malformed=True)
+    if not isinstance(document, dict):
+        return Piece(malformed=True)
+    error = error_text(document)
+    if error is not None:
+        return Piece(error=error)
+    piece = Piece()
+    choices = document.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            _add_choice(piece, _coerce_choice(choice))
+    usage = document.get("usage")
+    if isinstance(usage, dict):
+        details = usage.get("completion_tokens_details")
+        reasoning = _integer(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        _add_usage(
+            piece,
+            _Usage(_integer(usage.get("completion_tokens")), _integer(usage.get("prompt_tokens")), _Details(reasoning)),
+        )
+    return piece
+
+
+def _coerce_choice(choice: dict[str, Any]) -> _Choice:
+    raw = choice.get("delta") or choice.get("message")
+    delta = None
+    if isinstance(raw, dict):
+        calls = raw.get("tool_calls")
+        delta = _Delta(
+            _string(raw.get("content")),
+            _string(raw.get("reasoning_content")),
+            _string(raw.get("reasoning")),
+            [_ToolCall(_function(c.get("function"))) for c in calls if isinstance(c, dict)]
+            if isinstance(calls, list)
+            else None,
+            _function(raw.get("function_call")),
+        )
+    return _Choice(delta, None, _string(choice.get("text")), _string(choice.get("finish_reason")))
+
+
+def _function(value: object) -> _Function | None:
+    """A tool call's function; arguments that came as an object count as their JSON text."""
+    if not isinstance(value, dict):
+        return None
+    arguments = value.get("arguments")
+    if isinstance(arguments, (dict, list)) and arguments:
+        arguments = msgspec.json.encode(arguments).decode()
+    return _Function(_string(value.get("name")), _string(arguments))
+
+
+def _string(value: object) -> str | None:
+    """Text, or the text parts of a content list (`[{"type": "text", "text": ...}]`)."""
+    if isinstance(value, list):
+        return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return value if isinstance(value, str) else None
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def error_text(document: dict[str, Any]) -> str | None:
+    """The message of an error object in any of the shapes servers use; None when there is no error."""
+    error = document.get("error")
+    if error:
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("error") or error.get("type") or error
+            return message if isinstance(message, str) else msgspec.json.encode(message).decode()
+        return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    if document.get("object") == "error":
+        return str(document.get("message") or "the server sent an error object")
+    detail = document.get("detail")
+    if detail and "choices" not in document:
+        return detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
+    return None

@@ -1,0 +1,162 @@
+"""What is loaded: a parsed URL and how to talk to it. Plain data that travels to workers as JSON.
+
+The API key is not in here: it is read from its environment variable or file where the request is built, so that
+it reaches no record, no report and no process list.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loadtest.errors import TargetError, UsageError
+from loadtest.replay.connection import Address
+
+Api = Literal["completions", "chat"]
+PromptForm = Literal["ids", "text", "auto"]
+PATHS: dict[str, str] = {"completions": "/completions", "chat": "/chat/completions"}
+_KNOWN_ENDS = ("/chat/completions", "/completions", "/models")
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how to send requests; `base_path` ends without a slash, usually in `/v1`."""
+
+    scheme: str
+    host: str
+    port: int
+    base_path: str
+    api: Api = "completions"
+    model: str = ""
+    prompt_form: PromptForm = "auto"
+    headers: list[tuple[str, str]] = []
+    api_key_env: str = ""
+    api_key_file: str = ""
+    ca_file: str = ""
+    verify: bool = True
+    extra_body: dict[str, str | int | float | bool | None] = {}
+    path: str = ""  # overrides the API's own path
+    leave_out: list[str] = []  # body fields this server refuses
+    addresses: list[tuple[int, list[str | int]]] = []
+
+    @staticmethod
+    def parse(
+        url: str,
+        *,
+        model: str | None = None,
+        api: Api | None = None,
+        api_key_env: str = "",
+        api_key_file: str = "",
+        headers: tuple[str, ...] = (),
+        ca_file: str = "",
+        verify: bool = True,
+        prompt_form: PromptForm = "auto",
+        extra_body: dict[str, str | int | float | bool | None] | None = None,
+        path: str = "",
+    ) -> Endpoint:
+        """Read a target in any of the ways people write it: with or without /v1, a slash, or the full path."""
+        text = url if "://" in url else f"http://{url}"
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https"):
+            raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
+        if not parts.hostname:
+            raise UsageError(f"the target {url!r} names no host", hint="write http://HOST:PORT")
+        if parts.username or parts.password:
+            raise UsageError(
+                "the target URL carries a password, which would end up in records",
+                hint="give it with --api-key-env or --header instead",
+            )
+        base, written_api = _base_path(parts.path)
+        return Endpoint(
+            scheme=parts.scheme,
+            host=parts.hostname,
+            port=port,
+            base_path=base,
+            api=api or written_api or "completions",
+            model=model or "",
+            prompt_form=prompt_form,
+            headers=[_header(text) for text in headers],
+            api_key_env=api_key_env,
+            api_key_file=api_key_file,
+            ca_file=ca_file,
+            verify=verify,
+            extra_body=extra_body or {},
+            path=path,
+        )
+
+    @property
+    def origin(self) -> str:
+        """scheme://host:port, the way it is printed."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def request_path(self) -> str:
+        return self.path or self.base_path + PATHS[self.api]
+
+    @property
+    def url(self) -> str:
+        return self.origin + self.request_path
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def prompts_as_ids(self) -> bool:
+        return self.api == "completions" and self.prompt_form == "ids"
+
+    def resolve(self) -> Endpoint:
+        """Look the host up once, before the load: a lookup inside it would be measured."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise TargetError(
+                f"the host {self.host!r} cannot be found: {error}", hint="check the URL", code="unreachable"
+            ) from None
+        return msgspec.structs.replace(self, addresses=[(family, list(address)) for family, _, _, _, address in found])
+
+    def address_list(self) -> list[Address]:
+        """The resolved addresses in the order to try them."""
+        return [Address(family, tuple(address)) for family, address in self.addresses]
+
+    def api_key(self) -> str:
+        """The key from its environment variable or file; "" when none was asked for."""
+        if self.api_key_env:
+            key = os.environ.get(self.api_key_env, "")
+            if not key:
+                raise UsageError(f"the environment variable {self.api_key_env} that should hold the API key is empty")
+            return key.strip()
+        if self.api_key_file:
+            try:
+                return Path(self.api_key_file).read_text().strip()
+            except OSError as error:
+                raise UsageError(f"the API key file cannot be read: {error}") from None
+        return ""
+
+
+def _base_path(path: str) -> tuple[str, Api | None]:
+    """The path without the API's own part, `/v1` when none is given, and the API the full path names."""
+    base = "/" + "/".join(part for part in path.split("/") if part)
+    api: Api | None = None
+    for end in _KNOWN_ENDS:
+        if base.endswith(end):
+            base = base.removesuffix(end) or "/"
+            api = "chat" if end == "/chat/completions" else "completions" if end == "/completions" else None
+            break
+    return ("/v1" if base == "/" else base), api
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(c in text for c in "\r\n\0"):
+        raise UsageError(f"the header {name[:40]!r} is not of the form 'Name: value'")
+    return name.strip(), value.strip()

@@ -1,0 +1,41 @@
+"""One planned request on its way: where it is, on which connection, what came back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.replay.answer import Answer
+
+if TYPE_CHECKING:
+    from loadtest.replay.connection import Connection
+
+
+class Exchange:
+    """A request from its instant in the schedule to its record; times are monotonic ns, 0 = not yet."""
+
+    __slots__ = (
+        "answer",
+        "attempts",
+        "connect_ns",
+        "connection",
+        "index",
+        "queue_ns",
+        "reconnects",
+        "redirects",
+        "request",
+        "sent_ns",
+    )
+
+    def __init__(self, index: int, request: bytes, *, keep_text: bool = False) -> None:
+        self.index = index  # row of the worker's shard
+        self.request = request
+        self.answer = Answer(keep_text=keep_text)
+        self.connection: Connection | None = None
+        self.sent_ns = 0
+        self.connect_ns = -1  # connection set-up, when this request was the connection's first
+        self.queue_ns = 0  # waited for a slot under --max-in-flight
+        self.attempts = self.reconnects = self.redirects = 0
+
+    @property
+    def nothing_came_back(self) -> bool:
+        return not self.answer.user_ns

@@ -1,0 +1,222 @@
+"""Before the load: is the server there, does it know the model, what does it accept? One small request tells.
+
+Blocking and without gevent, with the same framing and event decoder as the load itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from loadtest import clock
+from loadtest.errors import TargetError
+from loadtest.replay.answer import Answer, FramingError
+from loadtest.replay.bodies import RequestBuilder, request_head
+from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.tls import wrap_blocking
+from metrics.records import Outcome
+from workloads.prompts import Prompts
+from workloads.schedule import Schedule
+
+Scalar = str | int | float | bool | None
+PROBE_PROMPT_TOKENS = 8
+PROBE_OUTPUT_TOKENS = 2
+_REFUSED = (400, 415, 422)
+
+
+class Preflight(msgspec.Struct, kw_only=True):
+    """What was learnt: the endpoint to use, facts for run.json, and what the user should know."""
+
+    endpoint: Endpoint
+    facts: dict[str, Scalar]
+    warnings: list[str]
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Context length in tokens, where the server told."""
+        value = self.facts.get("max_model_len")
+        return value if isinstance(value, int) else None
+
+
+def preflight(endpoint: Endpoint, schedule: Schedule | None = None, *, timeout_s: float = 10.0) -> Preflight:
+    """Look at the server with a model list and one tiny request; raises TargetError when no load should be sent."""
+    endpoint = endpoint if endpoint.addresses else endpoint.resolve()
+    learnt = Preflight(endpoint=endpoint, facts={}, warnings=[])
+    _connect_check(learnt, timeout_s)
+    _list_models(learnt, timeout_s)
+    _check_context(learnt, schedule)
+    _probe(learnt, timeout_s)
+    return learnt
+
+
+def _connect_check(learnt: Preflight, timeout_s: float) -> None:
+    """Put the first address that answers in front."""
+    addresses = learnt.endpoint.addresses
+    failure: OSError | None = None
+    for position, (family, address) in enumerate(addresses):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
+                sock.settimeout(timeout_s)
+                sock.connect(tuple(address))
+        except OSError as error:
+            failure = error
+            continue
+        order = addresses[position:] + addresses[:position]
+        learnt.endpoint = msgspec.structs.replace(learnt.endpoint, addresses=order)
+        return
+    raise TargetError(
+        f"cannot connect to {learnt.endpoint.origin}: {_reason(failure)}",
+        hint="is the server up, and is the port right?",
+        code="unreachable",
+    )
+
+
+def _reason(error: OSError | None) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return (error.strerror or str(error)).lower() if error is not None else "no address"
+
+
+# --- the model list ----------------------------------------------------------------------------------------------
+
+
+def _list_models(learnt: Preflight, timeout_s: float) -> None:
+    endpoint = learnt.endpoint
+    answer = _exchange(endpoint, request_head(endpoint, "GET", f"{endpoint.base_path}/models") + b"\r\n", timeout_s)
+    _refuse_auth(endpoint, answer)
+    models = list(_models(answer)) if answer.status == 200 else []
+    if not models:
+        learnt.warnings.append(f"{endpoint.origin}{endpoint.base_path}/models lists no models")
+        return
+    learnt.facts["models"] = ", ".join(str(model["id"]) for model in models[:5])[:200]
+    chosen = next((model for model in models if model["id"] == endpoint.model), None)
+    if not endpoint.model:
+        chosen = models[0]
+        learnt.endpoint = msgspec.structs.replace(endpoint, model=str(chosen["id"]))
+        if len(models) > 1:
+            learnt.warnings.append(f"the server lists {len(models)} models; {chosen['id']!r}, the first, is loaded")
+    length = (chosen or {}).get("max_model_len")
+    if isinstance(length, int):
+        learnt.facts["max_model_len"] = length
+
+
+def _models(answer: Answer) -> Iterator[dict[str, Any]]:
+    document = answer.document()
+    entries = document.get("data") if isinstance(document, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+            yield entry
+
+
+def _check_context(learnt: Preflight, schedule: Schedule | None) -> None:
+    limit = learnt.max_model_len
+    if schedule is None or limit is None or not len(schedule):
+        return
+    over = int((schedule.prompt_tokens.astype("i8") + schedule.max_tokens > limit).sum())
+    if over == len(schedule):
+        raise TargetError(
+            f"no row of the trace fits the model's context of {limit:,} tokens",
+            hint="take another trace or a model with a longer context",
+            code="context",
+        )
+    if over:
+        learnt.warnings.append(f"{over} of {len(schedule)} requests exceed the model's context of {limit:,} tokens")
+
+
+# --- one tiny request --------------------------------------------------------------------------------------------
+
+
+def _probe(learnt: Preflight, timeout_s: float) -> None:
+    """Send the plainest request in the form the load will have; give up what the server refuses, one by one."""
+    answer = Answer()
+    for candidate in _candidates(learnt.endpoint):
+        answer = _exchange(candidate, _probe_request(candidate), timeout_s)
+        _refuse_auth(candidate, answer)
+        if answer.status not in _REFUSED:
+            learnt.endpoint = candidate
+            break
+    _judge(learnt, answer)
+
+
+def _candidates(endpoint: Endpoint) -> Iterator[Endpoint]:
+    """From the fullest request to the barest."""
+    forms = ["ids", "text"] if endpoint.prompt_form == "auto" and endpoint.api == "completions" else []
+    fixed = "text" if endpoint.prompt_form == "auto" else endpoint.prompt_form
+    for leave_out in ([], ["min_tokens"], ["min_tokens", "ignore_eos"], ["min_tokens", "ignore_eos", "stream_options"]):
+        for form in forms or [fixed]:
+            yield msgspec.structs.replace(endpoint, prompt_form=form, leave_out=leave_out)
+
+
+def _probe_request(endpoint: Endpoint) -> bytes:
+    prompts = Prompts(0, f"preflight {clock.monotonic_ns()}")
+    return RequestBuilder(endpoint, prompts).build(0, PROBE_PROMPT_TOKENS, PROBE_OUTPUT_TOKENS)
+
+
+def _judge(learnt: Preflight, answer: Answer) -> None:
+    endpoint, facts = learnt.endpoint, learnt.facts
+    message = answer.error_message()
+    if answer.status == 404:
+        raise TargetError(
+            f"{endpoint.url} answers 404: {message or 'not found'}",
+            hint=f"the server lists these models: {facts['models']}" if "models" in facts else "check URL and model",
+            code="model_not_found" if "model" in message.lower() else "not_found",
+        )
+    if answer.status in _REFUSED:
+        raise TargetError(
+            f"{endpoint.url} refuses a plain request with {answer.status}: {message}",
+            hint="see --api, --model and --extra-body",
+            code="refused",
+        )
+    if answer.status != 200 or answer.outcome() != Outcome.OK:
+        what = f"status {answer.status}" if answer.status else "no answer"
+        learnt.warnings.append(f"the probe request failed ({message or what}); the run goes on")
+        return
+    facts["prompt_form"] = endpoint.prompt_form
+    facts["streams"] = answer.streamed
+    facts["reports_usage"] = answer.usage_tokens >= 0
+    facts["obeys_length"] = answer.output_tokens == PROBE_OUTPUT_TOKENS
+    facts["server"] = answer.headers.get("server", "")[:80]
+    if endpoint.leave_out:
+        facts["fields_refused"] = ", ".join(endpoint.leave_out)
+        learnt.warnings.append(f"the server refuses {', '.join(endpoint.leave_out)}: answers may be shorter than asked")
+    if 0 <= answer.prompt_tokens != PROBE_PROMPT_TOKENS:
+        facts["probe_prompt_tokens"] = answer.prompt_tokens
+
+
+def _refuse_auth(endpoint: Endpoint, answer: Answer) -> None:
+    if answer.status in (401, 403):
+        reason = answer.error_message() or "no reason given"
+        raise TargetError(
+            f"{endpoint.origin} refuses the request with {answer.status}: {reason}",
+            hint="give the key with --api-key-env NAME",
+            code="unauthorized",
+        )
+
+
+# --- a blocking exchange -----------------------------------------------------------------------------------------
+
+
+def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
+    """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer."""
+    answer = Answer()
+    address = endpoint.address_list()[0]
+    try:
+        with socket.socket(address.family, socket.SOCK_STREAM) as raw:
+            raw.settimeout(timeout_s)
+            raw.connect(address.sockaddr)
+            with wrap_blocking(endpoint, raw) as sock:
+                sock.sendall(request)
+                while not answer.complete:
+                    data = sock.recv(65536)
+                    if not data:
+                        answer.close(clock.monotonic_ns())
+                        break
+                    answer.feed([(clock.monotonic_ns(), [], data)])
+    except FramingError as error:
+        raise TargetError(f"{endpoint.origin} does not speak HTTP/1.1: {error}", code="protocol") from None
+    except OSError as error:
+        answer.error = answer.error or _reason(error)
+    return answer

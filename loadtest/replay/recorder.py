@@ -1,0 +1,123 @@
+"""From a finished exchange to its row, journalled before anybody is told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.replay.exchange import Exchange
+from loadtest.replay.stamps import ReadTimes
+from metrics.journal import JournalWriter
+from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, Rows, StampSource, WorkerStats, empty_rows
+from workloads.schedule import Schedule
+
+_U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
+
+
+class Recorder:
+    """Writes one worker's rows; times become seconds since `t0_ns`, the schedule's zero."""
+
+    def __init__(self, journal: JournalWriter, shard: Schedule, worker: int) -> None:
+        self._journal, self._shard = journal, shard
+        self._row = empty_rows(1)
+        self._row["worker"] = worker
+        self._blank = self._row.copy()
+        self.stats = WorkerStats(worker=worker)
+        self.t0_ns = 0
+
+    def unsent(self, index: int, outcome: Outcome, now_ns: int, error: str = "") -> None:
+        """A row that was never put on the wire (skipped because it was too late, say)."""
+        row = self._begin(index)
+        row["outcome"] = outcome
+        row["done_s"] = self._seconds(now_ns)
+        self._journal.record(row[0], error=error)
+
+    def finished(
+        self, exchange: Exchange, times: ReadTimes, outcome: Outcome, phase: Phase, done_ns: int, error: str = ""
+    ) -> None:
+        """A row that was sent, however it ended; `times` are those of the answer's reads."""
+        row, answer = self._begin(exchange.index), exchange.answer
+        events_ns = times.ns[np.frombuffer(answer.event_reads, dtype=np.uint32)]
+        lag_us = times.lag_ns[np.frombuffer(answer.event_reads, dtype=np.uint32)] // 1000
+        row["outcome"], row["phase"], row["http_status"] = outcome, phase, answer.status
+        for column, stamp in (
+            ("sent_s", exchange.sent_ns),
+            ("headers_s", times.at(answer.headers_read)),
+            ("first_token_s", int(events_ns[0]) if len(events_ns) else 0),
+            ("first_answer_s", times.at(answer.first_answer_read)),
+            ("last_token_s", int(events_ns[-1]) if len(events_ns) else 0),
+            ("done_s", done_ns),
+        ):
+            row[column] = self._seconds(stamp)
+        row["connect_s"] = exchange.connect_ns / 1e9 if exchange.connect_ns >= 0 else np.nan
+        row["client_queue_s"] = exchange.queue_ns / 1e9
+        row["served_prompt_tokens"] = answer.prompt_tokens
+        row["output_tokens"] = answer.output_tokens
+        row["hidden_tokens"] = answer.hidden_tokens
+        row["token_events"] = len(events_ns)
+        row["flags"] = self._flags(exchange, int(row["max_tokens"][0]), outcome, times.stepped)
+        row["attempts"], row["reconnects"] = exchange.attempts, exchange.reconnects
+        reads, kernel_reads = len(times.ns), int(np.count_nonzero(times.lag_ns >= 0))
+        row["stamp_source"] = _source(reads, kernel_reads)
+        row["reads"], row["kernel_reads"] = reads, kernel_reads
+        row["coalesced_reads"] = answer.coalesced_reads
+        row["loop_lag_max_us"] = max(int(times.lag_ns.max(initial=0)), 0) / 1e3
+        self.stats.reads += reads
+        self.stats.kernel_reads += kernel_reads
+        us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
+        tokens = _tokens_per_event(len(events_ns), answer.usage_tokens - answer.hidden_tokens)
+        lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
+        self._journal.record(row[0], us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
+
+    def flush(self) -> None:
+        self._journal.flush()
+
+    def close(self) -> None:
+        """Write what the worker says of itself and mark the journal as ended."""
+        self._journal.stats(self.stats)
+        self._journal.close()
+
+    def _begin(self, index: int) -> Rows:
+        row, shard = self._row, self._shard
+        row[:] = self._blank
+        row["request_id"] = shard.request_id[index]
+        row["session"] = shard.session[index]
+        row["slo_class"] = shard.slo_class[index]
+        row["warmup"] = shard.warmup[index]
+        row["scheduled_s"] = shard.scheduled_s[index]
+        row["prompt_tokens"] = shard.prompt_tokens[index]
+        row["max_tokens"] = shard.max_tokens[index]
+        return row
+
+    def _seconds(self, stamp_ns: int) -> float:
+        return (stamp_ns - self.t0_ns) / 1e9 if stamp_ns else np.nan
+
+    def _flags(self, exchange: Exchange, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
+        flags = exchange.answer.flags(max_tokens)
+        if exchange.reconnects:
+            flags |= Flag.RECONNECTED
+        if exchange.redirects:
+            flags |= Flag.REDIRECTED
+        if stepped:
+            flags |= Flag.CLOCK_STEP
+        if outcome != Outcome.OK:
+            flags &= ~(Flag.EMPTY_OUTPUT | Flag.SHORT_OUTPUT | Flag.MISSING_DONE | Flag.MISSING_FINISH_REASON)
+        return flags
+
+
+def _source(reads: int, kernel_reads: int) -> StampSource:
+    if not reads:
+        return StampSource.NONE
+    if kernel_reads == reads:
+        return StampSource.KERNEL
+    return StampSource.MIXED if kernel_reads else StampSource.USER
+
+
+def _tokens_per_event(events: int, total: int) -> NDArray[np.uint16]:
+    """The server's token count spread evenly over the events; 1 each when it gave none (or fewer than events)."""
+    tokens = np.ones(events, dtype="<u2")
+    if total > events > 0:
+        each, more = divmod(total, events)
+        tokens[:] = min(each, _U2_MAX - 1)
+        tokens[:more] += 1
+    return tokens
