@@ -1,0 +1,208 @@
+"""What a client may ask, and the sentence it gets when it may not: vLLM's statuses, types and wording."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from loadtest.backends.server.frames import Api
+
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default; chat runs to the end of the context
+_ID_CHARACTERS = 128
+
+
+class ApiError(Exception):
+    """An answer with an error object; `kind` and `param` are OpenAI's fields."""
+
+    def __init__(self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.headers: dict[str, str] = {}
+
+    def body(self) -> bytes:
+        """The JSON error object."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
+        return msgspec.json.encode({"error": error})
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class _Body(msgspec.Struct):
+    """Fields that matter here; every other one (ignore_eos, min_tokens, top_p, ...) is accepted and has no effect."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    n: int | None = None
+
+
+class CompletionBody(_Body):
+    prompt: str | list[int | str | list[int]] | None = None
+    echo: bool | None = None
+
+
+class ContentPart(msgspec.Struct):
+    type: str = "text"
+    text: str | None = None
+
+
+class Message(msgspec.Struct):
+    role: str
+    content: str | list[ContentPart] | None = None
+
+
+class ChatBody(_Body):
+    messages: list[Message] = []
+    max_completion_tokens: int | None = None
+
+
+class Ask(msgspec.Struct):
+    """A request that will be served."""
+
+    api: Api
+    prompt_tokens: int
+    max_tokens: int
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+
+
+_decode_completion = msgspec.json.Decoder(CompletionBody).decode
+_decode_chat = msgspec.json.Decoder(ChatBody).decode
+
+
+def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int) -> Ask:
+    """Check a request body against the served model; raises ApiError (400, 404)."""
+    request = _decode(api, body)
+    if request.model not in (None, model):
+        raise ApiError(
+            404,
+            f"The model `{request.model}` does not exist. Valid aliases: {model}.",
+            kind="NotFoundError",
+            param="model",
+        )
+    prompt_tokens = _prompt_tokens(request)
+    _check_options(request)
+    return Ask(
+        api=api,
+        prompt_tokens=prompt_tokens,
+        max_tokens=_output_tokens(request, prompt_tokens, max_model_len),
+        stream=bool(request.stream),
+        include_usage=_option(request, "include_usage"),
+        continuous_usage=_option(request, "include_usage") and _option(request, "continuous_usage_stats"),
+    )
+
+
+def answer_id(api: Api, request_id: str | None) -> str:
+    """`cmpl-` or `chatcmpl-` and the client's X-Request-Id, or sixteen random hex digits."""
+    prefix = "chatcmpl-" if api == "chat" else "cmpl-"
+    if request_id and request_id.isascii() and request_id.isprintable():
+        return prefix + request_id[:_ID_CHARACTERS]
+    return prefix + secrets.token_hex(8)
+
+
+def count_words(text: str) -> int:
+    """Tokens of a text prompt: its words, at least one."""
+    return max(1, len(text.split()))
+
+
+def _decode(api: Api, body: bytes) -> CompletionBody | ChatBody:
+    try:
+        return _decode_chat(body) if api == "chat" else _decode_completion(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"1 validation error:\n  {error}", kind="Bad Request") from None
+
+
+def _prompt_tokens(request: CompletionBody | ChatBody) -> int:
+    if isinstance(request, ChatBody):
+        return _chat_tokens(request.messages)
+    prompt = request.prompt
+    if prompt is None or prompt == "":
+        raise ApiError(
+            400, "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", param="prompt"
+        )
+    if isinstance(prompt, str):
+        return count_words(prompt)
+    return _listed_tokens(prompt)
+
+
+def _listed_tokens(prompt: list[Any]) -> int:
+    """Token ids, or a list that holds one prompt of either kind."""
+    if not prompt or prompt == [[]]:
+        raise ApiError(400, "You must pass at least one prompt")
+    if all(type(item) is int for item in prompt):
+        return len(prompt)
+    if len(prompt) > 1:
+        raise ApiError(400, f"This server answers one prompt per request, got {len(prompt)}.", param="prompt")
+    only: str | list[int] = prompt[0]
+    return count_words(only) if isinstance(only, str) else len(only)
+
+
+def _chat_tokens(messages: list[Message]) -> int:
+    if not messages:
+        raise ApiError(400, "messages must not be empty. (parameter=messages)", param="messages")
+    texts: list[str] = []
+    for message in messages:
+        if isinstance(message.content, str):
+            texts.append(message.content)
+        elif message.content is not None:
+            texts += [part.text for part in message.content if part.text is not None]
+    return count_words(" ".join(texts))
+
+
+def _check_options(request: CompletionBody | ChatBody) -> None:
+    if request.stream_options is not None and not request.stream:
+        raise ApiError(
+            400,
+            "Stream options can only be defined when `stream=True`. (parameter=stream_options)",
+            param="stream_options",
+        )
+    if request.temperature is not None and request.temperature < 0:
+        raise ApiError(
+            400,
+            f"temperature must be non-negative, got {request.temperature}. "
+            f"(parameter=temperature, value={request.temperature})",
+            param="temperature",
+        )
+    if request.n is not None and request.n != 1:
+        raise ApiError(400, f"This server gives one choice per request, got n={request.n}.", param="n")
+    if isinstance(request, CompletionBody) and request.echo:
+        raise ApiError(400, "This server cannot echo the prompt.", param="echo")
+
+
+def _output_tokens(request: CompletionBody | ChatBody, prompt_tokens: int, max_model_len: int) -> int:
+    """What will be generated: as asked, cut to the rest of the context as vLLM does."""
+    room = max_model_len - prompt_tokens
+    if room < 1:
+        raise ApiError(
+            400,
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce "
+            f"the length of the input prompt. (parameter=input_tokens, value={prompt_tokens})",
+            param="input_tokens",
+        )
+    name, asked = "max_tokens", request.max_tokens
+    if isinstance(request, ChatBody):
+        if request.max_completion_tokens is not None:
+            name, asked = "max_completion_tokens", request.max_completion_tokens
+        elif asked is None:
+            asked = room
+    if asked is None:
+        asked = _DEFAULT_COMPLETION_TOKENS
+    if asked < 1:
+        raise ApiError(400, f"{name} must be at least 1, got {asked}. (parameter={name}, value={asked})", param=name)
+    return min(asked, room)
+
+
+def _option(request: CompletionBody | ChatBody, name: str) -> bool:
+    return request.stream_options is not None and bool(getattr(request.stream_options, name))

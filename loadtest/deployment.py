@@ -1,0 +1,273 @@
+"""What is loaded, as one line of text: a bundled backend with its options, or a URL.
+
+    emulated:chunked,model=llama2-70b,hardware=h100,tp=8,instances=2,max_num_batched_tokens=512
+    emulated:disaggregated,prefill=1,decode=1,kv_link=ib400
+    http://127.0.0.1:8000
+
+The same text is used by every command, in TOML and in run.json; `str(Deployment.parse(text))` is its canonical
+form (options in the order of the table below, defaults left out when they were left out).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from loadtest.backends.perfmodel import load_model, load_perf_model
+from loadtest.errors import UsageError
+
+Value = str | int | float
+
+ARRANGEMENTS: Final = ("colocated", "colocated_prefill_first", "chunked", "disaggregated")
+BACKENDS: Final = ("emulated", "torch")
+
+
+def _at_least(low: int) -> Callable[[str], Value]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < low:
+            raise ValueError(f"at least {low}")
+        return value
+
+    parse.__doc__ = f"a whole number, at least {low}"
+    return parse
+
+
+def _positive(text: str) -> float:
+    """a number above 0"""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError("above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    """a number, 0 or more"""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError("0 or more")
+    return value
+
+
+def _share(text: str) -> float:
+    """a number above 0 and at most 1"""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError("above 0 and at most 1")
+    return value
+
+
+def _watermark(text: str) -> float:
+    """a number from 0 to below 1"""
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError("from 0 to below 1")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[str], Value]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError
+        return text
+
+    parse.__doc__ = "one of " + ", ".join(choices)
+    return parse
+
+
+def _name(text: str) -> str:
+    """a name"""
+    if not text:
+        raise ValueError
+    return text
+
+
+LINKS: Final = ("ib200", "ib400", "nvlink", "100GbE", "25GbE")
+
+
+class Option(NamedTuple):
+    """How a value is read, what it is when left out (None: derived), and which arrangements take it."""
+
+    read: Callable[[str], Value]
+    default: Value | None
+    only: str = ""  # "disaggregated", "pooled" (all but disaggregated) or any
+
+
+# In canonical order. Names are vLLM's where vLLM has one.
+OPTIONS: Final[dict[str, Option]] = {
+    "model": Option(_name, "llama2-70b"),
+    "hardware": Option(_name, "h100"),
+    "tp": Option(_at_least(1), None),  # the model's own
+    "instances": Option(_at_least(1), 1, "pooled"),
+    "prefill": Option(_at_least(1), 1, "disaggregated"),
+    "decode": Option(_at_least(1), 1, "disaggregated"),
+    "prefill_tp": Option(_at_least(1), None, "disaggregated"),  # tp
+    "decode_tp": Option(_at_least(1), None, "disaggregated"),
+    "prefill_hardware": Option(_name, None, "disaggregated"),  # hardware
+    "decode_hardware": Option(_name, None, "disaggregated"),
+    "kv_link": Option(_one_of(*LINKS), None, "disaggregated"),  # the prefill hardware's
+    "kv_link_gbps": Option(_positive, None, "disaggregated"),  # the link's
+    "kv_link_latency_us": Option(_not_negative, None, "disaggregated"),  # the prefill hardware's
+    "kv_transfer": Option(_one_of("serial", "layerwise", "hybrid"), "hybrid", "disaggregated"),
+    "first_token": Option(_one_of("prefill", "decode"), "prefill", "disaggregated"),
+    "max_num_batched_tokens": Option(_at_least(1), 2048),
+    "max_num_seqs": Option(_at_least(1), None),  # 256, or the token budget if that is less
+    "long_prefill_token_threshold": Option(_at_least(0), 0, "pooled"),
+    "block_size": Option(_at_least(1), 16),
+    "num_gpu_blocks": Option(_at_least(1), None),  # what fits into memory
+    "watermark": Option(_watermark, 0.01),
+    "gpu_memory_utilization": Option(_share, 0.9),
+    "kv_policy": Option(_one_of("on_demand", "reserve_output"), "on_demand"),
+    "max_model_len": Option(_at_least(2), 16384),
+    "max_queue": Option(_at_least(1), None),  # no limit
+    "router": Option(_one_of("jsq", "round_robin", "random"), "jsq"),
+    "policy": Option(_name, None, "pooled"),  # the arrangement's
+}
+
+
+def options_of(arrangement: str) -> dict[str, Option]:
+    """The options an arrangement takes, in canonical order."""
+    kind = "disaggregated" if arrangement == "disaggregated" else "pooled"
+    return {key: option for key, option in OPTIONS.items() if option.only in ("", kind)}
+
+
+class PoolSize(NamedTuple):
+    """A pool of equal instances; `role` is prefill, decode, or empty for one that does both."""
+
+    role: str
+    instances: int
+    tp: int
+    hardware: str
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One thing to load; equal when the canonical text is equal. Only the options that were written are kept."""
+
+    backend: str
+    arrangement: str = ""
+    options: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    url: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Deployment:
+        """Read the text form; a UsageError names what is wrong and the nearest thing that exists."""
+        text = text.strip()
+        if text.startswith(("http://", "https://")):
+            return cls("url", url=_checked_url(text))
+        backend, colon, rest = text.partition(":")
+        if not colon or backend not in BACKENDS:
+            raise UsageError(
+                f"deployment {text!r} is neither a URL nor a bundled backend{_nearest(backend, BACKENDS)}",
+                hint="write http://HOST:PORT or emulated:ARRANGEMENT[,key=value...]",
+                code="bad_deployment",
+            )
+        arrangement, *parts = rest.split(",")
+        if arrangement not in ARRANGEMENTS:
+            raise UsageError(
+                f"deployment {text!r} has no known arrangement{_nearest(arrangement, ARRANGEMENTS)}",
+                hint=f"arrangements: {', '.join(ARRANGEMENTS)}",
+                code="bad_deployment",
+            )
+        deployment = cls(backend, arrangement, MappingProxyType(_parse_options(text, arrangement, parts)))
+        if backend == "emulated":
+            for pool in deployment.pools:  # a model or a machine that does not exist is the text's fault
+                load_perf_model(str(deployment["model"]), pool.hardware, pool.tp)
+        return deployment
+
+    def __str__(self) -> str:
+        if self.url is not None:
+            return self.url
+        return ",".join([f"{self.backend}:{self.arrangement}", *(f"{k}={_show(v)}" for k, v in self.options.items())])
+
+    def __getitem__(self, key: str) -> Value:
+        """An option's value, its default when it was left out; KeyError when it has neither."""
+        value = self.options.get(key, OPTIONS[key].default)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: str) -> Value | None:
+        """An option's value or its default; None when that is derived from other things."""
+        return self.options.get(key, OPTIONS[key].default)
+
+    @property
+    def pools(self) -> tuple[PoolSize, ...]:
+        """The pools of instances, a prefill pool first; none for a URL."""
+        if self.url is not None:
+            return ()
+        tp = int(self.get("tp") or self._default_tp())
+        gpu = str(self["hardware"])
+        if self.arrangement != "disaggregated":
+            return (PoolSize("", int(self["instances"]), tp, gpu),)
+        return tuple(
+            PoolSize(role, int(self[role]), int(self.get(f"{role}_tp") or tp), str(self.get(f"{role}_hardware") or gpu))
+            for role in ("prefill", "decode")
+        )
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of all pools together; None for a URL, whose GPUs only the user knows."""
+        return None if self.url is not None else sum(pool.instances * pool.tp for pool in self.pools)
+
+    @property
+    def label(self) -> str:
+        """A short name for tables and folders: `chunked x2`, `disaggregated 1P+1D`, a URL's host."""
+        if self.url is not None:
+            return urlsplit(self.url).netloc
+        if self.arrangement == "disaggregated":
+            return f"disaggregated {self['prefill']}P+{self['decode']}D"
+        return self.arrangement if self["instances"] == 1 else f"{self.arrangement} x{self['instances']}"
+
+    def _default_tp(self) -> int:
+        return load_model(str(self["model"])).default_tp if self.backend == "emulated" else 1
+
+
+def _parse_options(text: str, arrangement: str, parts: Iterable[str]) -> dict[str, Value]:
+    options = options_of(arrangement)
+    found: dict[str, Value] = {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or key not in options:
+            raise UsageError(
+                f"deployment {text!r}: {arrangement} has no option {key!r}{_nearest(key, options)}",
+                hint=f"options are written key=value: {', '.join(options)}",
+                code="bad_deployment",
+            )
+        if key in found:
+            raise UsageError(f"deployment {text!r}: option {key!r} is given twice", code="bad_deployment")
+        found[key] = _parse_value(text, key, value, options[key].read)
+    return {key: found[key] for key in options if key in found}
+
+
+def _parse_value(text: str, key: str, value: str, read: Callable[[str], Value]) -> Value:
+    try:
+        return read(value)
+    except ValueError:
+        raise UsageError(
+            f"deployment {text!r}: {key} must be {read.__doc__}, not {value!r}", code="bad_deployment"
+        ) from None
+
+
+def _checked_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in text):
+        raise UsageError(f"{text!r} is not a URL of a server", hint="write http://HOST:PORT", code="bad_deployment")
+    return text.rstrip("/")
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _show(value: Value) -> str:
+    return str(value).removesuffix(".0")
