@@ -160,6 +160,7 @@ class WorkerStats(msgspec.Struct, kw_only=True):
 
     worker: int
     reactor: str = ""
+    zero_ns: int = 0  # this machine's monotonic clock at scheduled_s == 0
     cpu_s: float = 0.0
     wall_s: float = 0.0
     reads: int = 0

@@ -15,7 +15,7 @@ _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
 
 
 class Recorder:
-    """Writes one worker's rows; times become seconds since `t0_ns`, the schedule's zero."""
+    """Writes one worker's rows; times become seconds since `stats.zero_ns`, the schedule's zero."""
 
     def __init__(self, journal: JournalWriter, shard: Schedule, worker: int) -> None:
         self._journal, self._shard = journal, shard
@@ -23,7 +23,6 @@ class Recorder:
         self._row["worker"] = worker
         self._blank = self._row.copy()
         self.stats = WorkerStats(worker=worker)
-        self.t0_ns = 0
 
     def unsent(self, index: int, outcome: Outcome, now_ns: int, error: str = "") -> None:
         """A row that was never put on the wire (skipped because it was too late, say)."""
@@ -90,7 +89,7 @@ class Recorder:
         return row
 
     def _seconds(self, stamp_ns: int) -> float:
-        return (stamp_ns - self.t0_ns) / 1e9 if stamp_ns else np.nan
+        return (stamp_ns - self.stats.zero_ns) / 1e9 if stamp_ns else np.nan
 
     def _flags(self, exchange: Exchange, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
         flags = exchange.answer.flags(max_tokens)

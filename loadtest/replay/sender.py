@@ -95,7 +95,7 @@ class Sender:
     def start(self, t0_ns: int) -> None:
         """Begin: row i leaves at `t0_ns + scheduled_s[i]`, never before it."""
         raise_fd_limit()
-        self._recorder.t0_ns = t0_ns
+        self._recorder.stats.zero_ns = t0_ns
         self._started_ns, self._cpu_s = clock.monotonic_ns(), clock.process_cpu_s()
         self._timetable = Timetable(
             self._reactor,

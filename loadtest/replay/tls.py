@@ -80,10 +80,11 @@ class TlsConnection(Connection):
             return False
         except ssl.SSLError as error:
             self._owner.lost(self, OSError(f"TLS: {error.reason or error}"))
-            return
+            return False
         self._flush()
         self._shaken = self.open = True
         super()._established()
+        return True
 
     def _flush(self) -> None:
         if self._outgoing.pending:

@@ -1,0 +1,267 @@
+"""`goodput run`: replay a trace against one target and report what it delivered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loadtest.cli import options
+from loadtest.cli.options import DURATION, HEADER, TAG
+from loadtest.errors import ExitCode, TargetError, UsageError
+
+if TYPE_CHECKING:
+    from loadtest.target import LoadSettings, Target
+    from loadtest.workload import Workload
+    from metrics.rundir import Run
+    from metrics.runinfo import RunInfo
+    from metrics.slo import SLO
+    from metrics.summary import Summary
+    from workloads.trace import Trace
+
+_DRAIN_S = 60.0
+_DRAIN_PER_TTFT = 20.0
+
+
+@click.command(cls=options.Command)
+@click.option("--target", metavar="URL", help="The server to load, OpenAI style.")
+@click.option("--backend", metavar="DEPLOYMENT", help="Or a bundled one, e.g. emulated:chunked,instances=2.")
+@click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay.")
+@click.option("--rate", type=float, metavar="R", help="Scale time to exactly R requests per second.")
+@click.option("--speed", type=float, metavar="X", help="Or replay X times as fast.")
+@click.option("--duration", type=DURATION, metavar="TIME", help="Length of the run; the first part of a file.")
+@click.option("--requests", type=int, metavar="N", help="At most N requests.")
+@click.option("--warmup", type=DURATION, default="0s", show_default=True, metavar="TIME", help="Not counted.")
+@click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=200ms,tpot=50ms,share=90%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides lengths and arrivals.")
+@click.option("--salt", metavar="TEXT", help="With the seed, decides prompts; fresh unless given.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that send.")
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit.")
+@click.option("--max-lateness", type=DURATION, default="2s", show_default=True, metavar="TIME", help="Skip beyond.")
+@click.option("--max-in-flight", type=click.IntRange(1), metavar="N", help="Cap; the replay is then not open loop.")
+@click.option("--spin-us", type=click.IntRange(0), default=0, show_default=True, help="Spin before each instant.")
+@click.option("--reactor", type=click.Choice(["hub", "epoll"]), default="hub", show_default=True, help="Event loop.")
+@click.option("--model", metavar="NAME", help="Model to ask for; the server's only one unless given.")
+@click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]")
+@click.option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the API key.")
+@click.option("--header", "header", type=HEADER, multiple=True, metavar="'NAME: VALUE'", help="Extra header.")
+@click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs behind --target, for per-GPU figures.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Run directory.  [default: runs/...]")
+@click.option("--tag", type=TAG, multiple=True, metavar="K=V", help="Written into run.json.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+@click.option("--json", "json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def run(context: click.Context, /, **given: Any) -> int:
+    """Replay a trace against a server, on time, and report what it delivered."""
+    from loadtest.workload import Workload
+    from metrics import rundir
+
+    slo = options.parse_slo(given["slo"])
+    workload = Workload(
+        trace=given["trace"],
+        rate_per_s=given["rate"],
+        speed=given["speed"],
+        duration_s=given["duration"],
+        requests=given["requests"],
+        warmup_s=given["warmup"],
+        seed=given["seed"],
+        salt=given["salt"] or "",
+    )
+    if given["dry_run"]:
+        return _dry_run(workload, as_json=given["json"])
+    trace = workload.read()
+    directory = given["out"] or _default_directory(given, workload, trace)
+    opened = _target(given, slo, directory)
+    created = not directory.exists()
+    rundir.create(directory)
+    try:
+        with opened as target:
+            return _measure(context, target, workload, trace, slo, directory)
+    finally:
+        if created:
+            _remove_if_empty(directory)
+
+
+def _dry_run(workload: Workload, *, as_json: bool) -> int:
+    from loadtest.cli import output
+    from loadtest.workload import rejections
+
+    trace = workload.read()
+    schedule = workload.schedule(trace)
+    plan = {
+        "trace": schedule.trace_name,
+        "requests": len(schedule),
+        "duration_s": schedule.duration_s,
+        "rate_per_s": schedule.offered_rate_per_s,
+        "prompt_tokens": int(schedule.prompt_tokens.sum()),
+        "output_tokens": int(schedule.max_tokens.sum()),
+        "rejected": rejections(trace),
+        "warnings": list(trace.warnings),
+    }
+    if as_json:
+        output.print_json(plan)
+    else:
+        click.echo("\n".join(f"{key:<14} {value}" for key, value in plan.items()))
+    return ExitCode.OK
+
+
+def _default_directory(given: dict[str, Any], workload: Workload, trace: Trace) -> Path:
+    from loadtest import clock
+
+    moment = clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
+    rate = f"r{trace.mean_rate_per_s or 0:.3g}"
+    return Path("runs") / "_".join([moment, Path(workload.trace).stem, rate, _arrangement(given)])
+
+
+def _remove_if_empty(directory: Path) -> None:
+    """A run that never began leaves nothing behind, unless a server wrote a log."""
+    for folder in (directory, directory.parent):
+        if any(folder.iterdir()) or folder == Path():
+            return
+        folder.rmdir()
+
+
+def _arrangement(given: dict[str, Any]) -> str:
+    backend = given["backend"]
+    return str(backend).partition(":")[2].partition(",")[0] or "live" if backend else "live"
+
+
+def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
+    from loadtest.deployment import Deployment
+    from loadtest.target import LiveTarget, SupervisedTarget
+
+    options.require_one({"--target": given["target"], "--backend": given["backend"]})
+    settings = _settings(given, slo)
+    deployment = Deployment.parse(given["backend"]) if given["backend"] else None
+    if deployment is None or deployment.url is not None:
+        return LiveTarget(_endpoint(given, deployment.url if deployment else given["target"]), settings)
+    if given["gpus"] is not None:
+        raise UsageError("--gpus is for --target: a bundled backend's GPUs follow from its text", code="gpus")
+    if deployment.backend != "emulated":
+        raise UsageError(f"the {deployment.backend} backend is not part of this version", code="bad_deployment")
+    return SupervisedTarget(deployment, settings, directory / "server.log", given["api"] or "completions")
+
+
+def _endpoint(given: dict[str, Any], url: str | None) -> Any:
+    from loadtest.replay.endpoint import Endpoint
+
+    return Endpoint.parse(
+        url or "",
+        model=given["model"],
+        api=given["api"],
+        api_key_env=given["api_key_env"] or "",
+        headers=given["header"],
+    )
+
+
+def _settings(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
+    from loadtest.replay.sender import SenderOptions
+    from loadtest.target import LoadSettings
+
+    cap, workers = given["max_in_flight"], given["workers"]
+    if cap is not None and cap < workers:
+        raise UsageError(f"--max-in-flight {cap} leaves some of {workers} workers nothing to do", code="max_in_flight")
+    ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
+    sender = SenderOptions(
+        idle_timeout_s=given["timeout"],
+        drain_limit_s=max(_DRAIN_S, _DRAIN_PER_TTFT * ttft_s),
+        max_lateness_s=given["max_lateness"],
+        max_in_flight=cap,
+        spin_us=given["spin_us"],
+    )
+    return LoadSettings(sender, workers, given["reactor"])
+
+
+def _measure(
+    context: click.Context, target: Target, workload: Workload, trace: Trace, slo: SLO | None, directory: Path
+) -> int:
+    from loadtest.cli.progress import ProgressLine
+    from loadtest.record import planned_info, record
+
+    trace = _fitted(target, workload, trace)
+    schedule = workload.schedule(trace)
+    info = _asked(context, planned_info(target, schedule), workload, trace, directory)
+    progress = ProgressLine(len(schedule), schedule.duration_s)
+    try:
+        finished = record(target, schedule, info, directory, progress)
+    finally:
+        progress.close()
+    died = target.died()
+    summary = _publish(finished, slo, directory, as_json=context.params["json"])
+    return _exit_code(summary, died)
+
+
+def _fitted(target: Target, workload: Workload, trace: Trace) -> Trace:
+    """The trace without rows that the model's context cannot hold; TargetError when none is left."""
+    from workloads.errors import WorkloadError
+
+    limit = target.facts.max_model_len
+    if limit is None or int((trace.prompt_tokens + trace.output_tokens).max()) <= limit:
+        return trace
+    try:
+        return workload.read(limit)
+    except WorkloadError as error:
+        if error.code != "exceeds_context":
+            raise
+        raise TargetError(error.message, hint=error.hint, code=error.code) from None
+
+
+def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Trace, directory: Path) -> RunInfo:
+    """`info` with what the user asked for."""
+    import msgspec
+
+    from loadtest.workload import rejections
+
+    given = context.params
+    return msgspec.structs.replace(
+        info,
+        name=directory.name,
+        command=options.command_line(context, seed=str(info.seed), salt=info.salt),
+        gpus=info.gpus if given["gpus"] is None else given["gpus"],
+        slo=given["slo"] or "",
+        warmup_s=workload.warmup_s,
+        workers=given["workers"],
+        rejected=rejections(trace),
+        warnings=[*trace.warnings, *info.warnings],
+        config=options.resolved(context),
+        tags=dict(given["tag"]),
+    )
+
+
+def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) -> Summary:
+    """summary.json and report.html into the run directory, the result to stdout."""
+    from loadtest.cli import output
+    from metrics.summary import summarise
+
+    summary = summarise(finished, slo)
+    output.write_summary(directory, summary)
+    if as_json:
+        output.print_json(summary)
+    else:
+        output.print_summary(summary)
+    label = finished.info.arrangement or finished.info.target_url
+    html = output.page(finished.info.name, [(label, finished)], [summary], slo)
+    output.write_page(directory / output.REPORT, html)
+    click.echo(f"report: {directory / output.REPORT}", err=True)
+    return summary
+
+
+def _exit_code(summary: Summary, died: TargetError | None) -> int:
+    """What the run amounts to; one sentence on stderr when it is not well."""
+    if summary.run.state == "partial":
+        click.echo("goodput: stopped by the user; the report covers what was due before", err=True)
+        return ExitCode.INTERRUPTED
+    if died is not None:
+        click.echo(f"goodput: {died.message}\n         {died.hint}", err=True)
+        return ExitCode.TARGET
+    if summary.requests.sent and not summary.requests.by_outcome.get("ok"):
+        worst = summary.errors[0] if summary.errors else None
+        why = f": {worst.outcome} {worst.text}".rstrip() if worst is not None else ""
+        click.echo(f"goodput: every request failed{why}", err=True)
+        return ExitCode.TARGET
+    if summary.validity.verdict == "invalid":
+        found = next(finding for finding in summary.validity.findings if finding.level == "invalid")
+        click.echo(f"goodput: the measurement is invalid: {found.message}", err=True)
+        return ExitCode.INVALID
+    return ExitCode.OK

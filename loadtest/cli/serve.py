@@ -1,0 +1,67 @@
+"""`goodput serve`: start a bundled backend and keep it until Ctrl-C."""
+
+from __future__ import annotations
+
+import click
+
+_EXAMPLE_TOKENS = 16
+
+
+@click.command()
+@click.argument("deployment")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def serve(deployment: str, host: str, port: int, as_json: bool) -> None:
+    """Start a bundled backend, OpenAI style, until Ctrl-C.
+
+    DEPLOYMENT is e.g. emulated:chunked,model=demo-8b or emulated:disaggregated,prefill=1,decode=1.
+    """
+    import signal
+    import tempfile
+    from pathlib import Path
+
+    from loadtest.backends.server import command
+    from loadtest.deployment import Deployment
+    from loadtest.supervise import Server
+
+    parsed = Deployment.parse(deployment)
+    _require_servable(parsed.backend, deployment)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops it as cleanly as Ctrl-C
+    with tempfile.TemporaryDirectory(prefix="goodput-serve-") as folder:
+        server = Server(command(str(parsed), host=host, port=port), log=Path(folder) / "server.log")
+        try:
+            with server:
+                model = str(server.ready["model"])
+                click.echo(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))
+                server.wait()
+                raise server.died()
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+
+
+def _require_servable(backend: str, text: str) -> None:
+    from loadtest.errors import UsageError
+
+    if backend != "emulated":
+        reason = "it is served already" if backend == "url" else f"the {backend} backend is not part of this version"
+        raise UsageError(
+            f"cannot serve {text!r}: {reason}",
+            hint="serve a bundled backend, e.g. emulated:chunked,model=demo-8b",
+            code="bad_deployment",
+        )
+
+
+def _as_json(url: str, model: str, deployment: str) -> str:
+    import msgspec
+
+    return msgspec.json.encode({"url": url, "model": model, "deployment": deployment}).decode()
+
+
+def _as_text(url: str, model: str) -> str:
+    return f"""{model} at {url}; Ctrl-C stops it. Try:
+
+  curl -N {url}/v1/completions -H 'Content-Type: application/json' \\
+    -d '{{"prompt": "Tell me a story", "max_tokens": {_EXAMPLE_TOKENS}, "stream": true}}'"""

@@ -1,0 +1,69 @@
+"""Where a setting's value comes from: flag, then `GOODPUT_*` variable, then `goodput.toml`, then the default.
+
+The file has one table per command, and in it the command's flags without the dashes:
+
+    [run]
+    slo = "ttft=1s,tpot=60ms"
+    rate = 4.0
+    tag = ["cluster=a", "night"]
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from loadtest.errors import UsageError
+
+FILE_NAME = "goodput.toml"
+FILE_VARIABLE = "GOODPUT_CONFIG"
+
+Document = dict[str, dict[str, Any]]
+
+
+def variable_of(option: str) -> str:
+    """The environment variable that sets an option: `max_lateness` -> `GOODPUT_MAX_LATENESS`."""
+    return f"GOODPUT_{option.upper().replace('-', '_')}"
+
+
+def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:
+    """The file `GOODPUT_CONFIG` names, else `goodput.toml` of `directory`, else None."""
+    named = environ.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    path = directory / FILE_NAME
+    return path if path.is_file() else None
+
+
+def read_file(path: Path, commands: Collection[str]) -> Document:
+    """The tables of a configuration file; raises UsageError for a file that is not one."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", code="bad_config") from None
+    for name, table in document.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {name!r} stands outside a table", hint="put it under [run]", code="bad_config")
+        if name not in commands:
+            raise UsageError(f"{path}: there is no command {name!r}{nearest(name, commands)}", code="bad_config")
+    return document
+
+
+def settings_of(path: Path, document: Document, command: str, options: Collection[str]) -> dict[str, Any]:
+    """The settings of one command by option name (underscores); an unknown one raises UsageError."""
+    settings = {}
+    for key, value in document.get(command, {}).items():
+        option = key.replace("-", "_")
+        if option not in options:
+            raise UsageError(f"{path}: [{command}] has no setting {key!r}{nearest(option, options)}", code="bad_config")
+        settings[option] = value
+    return settings
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'rate'?`, or nothing when no known word is near."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,91 @@
+"""One load run from a planned schedule to a complete run directory."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+import loadtest
+from loadtest import clock
+from loadtest.target import Measurement, OnProgress, Target
+from metrics import rundir
+from metrics.rundir import Run
+from metrics.runinfo import RunInfo, Scalar
+from workloads.schedule import Schedule
+
+_VERSIONS_OF = ("locust", "gevent", "numpy", "msgspec")
+
+
+def record(
+    target: Target, schedule: Schedule, info: RunInfo, directory: Path, on_progress: OnProgress | None = None
+) -> Run:
+    """Offer `schedule` to the opened `target`; plan first, journals while it runs, the table at the end.
+
+    `directory` exists (rundir.create) and is empty but for logs. An interrupted run comes back as `partial`.
+    """
+    begin(schedule, info, directory)
+    return finish(info, directory, target.measure(schedule, directory, on_progress))
+
+
+def begin(schedule: Schedule, info: RunInfo, directory: Path) -> None:
+    """Write what is planned, and be sure that it is on the disk before the first request leaves."""
+    schedule.save(directory / rundir.SCHEDULE)
+    rundir.write_info(directory, info)
+    rundir.sync_plan(directory)
+
+
+def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
+    """Write what happened, and say in run.json whether it is all."""
+    rundir.write_table(directory, measurement.table)
+    stopped = measurement.stopped_at_s
+    info = msgspec.structs.replace(info, state="complete" if stopped is None else "partial", stopped_at_s=stopped)
+    rundir.write_info(directory, info)
+    return Run(info, measurement.table)
+
+
+def planned_info(target: Target, schedule: Schedule) -> RunInfo:
+    """What is known of a run before it starts; the caller adds what the user asked for."""
+    facts, deployment = target.facts, target.deployment
+    return RunInfo(
+        created_at=clock.utc_now().isoformat(timespec="seconds"),
+        deployment=str(deployment),
+        arrangement=deployment.arrangement,
+        gpus=deployment.gpus,
+        target_url=facts.url,
+        model=facts.model,
+        endpoint=facts.endpoint,
+        seed=schedule.seed,
+        salt=schedule.salt,
+        trace_name=schedule.trace_name,
+        trace_hash=schedule.trace_hash,
+        recipe_hash=schedule.recipe_hash,
+        requests=len(schedule),
+        rate_per_s=schedule.offered_rate_per_s,
+        duration_s=schedule.duration_s,
+        warnings=list(facts.warnings),
+        versions=_versions(),
+        host=_host(),
+        server=dict(facts.server),
+        realtime_minus_monotonic_ns=clock.realtime_minus_monotonic_ns(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "goodput": loadtest.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in _VERSIONS_OF},
+    }
+
+
+def _host() -> dict[str, Scalar]:
+    return {
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }

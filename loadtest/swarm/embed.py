@@ -1,0 +1,152 @@
+"""Locust as a library: one load run in this process, or in worker processes with a master here."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import gevent
+import locust.runners
+from locust.env import Environment
+from locust.runners import MasterRunner
+
+from loadtest import clock
+from loadtest.errors import GoodputError
+from loadtest.supervise import Server, python_module
+from loadtest.swarm.coordinator import Coordinator, LoadPlan, LoadProgress
+from loadtest.swarm.replayer import Replayer
+from loadtest.swarm.users import ReplayUser
+
+START_LIMIT_S = 60.0
+POLL_S = 0.1
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+@dataclass(frozen=True)
+class LoadOutcome:
+    """How a run ended; what happened to its requests is in the journals."""
+
+    interrupted: bool = False
+    stopped_at_s: float | None = None
+    workers_lost: tuple[int, ...] = ()
+
+
+def run_load(plan: LoadPlan, on_progress: OnProgress | None = None) -> LoadOutcome:
+    """Offer the schedule in `plan.directory` and return when all is drained; raises GoodputError when it cannot start.
+
+    SIGINT and SIGTERM stop the run early and in order; a second one raises KeyboardInterrupt.
+    """
+    _quiet_locust()
+    environment = Environment(user_classes=[ReplayUser])
+    with ExitStack() as stack:
+        pressed = stack.enter_context(_interruption())
+        children = _start_runner(environment, plan, stack)
+        coordinator = Coordinator(environment)
+        coordinator.begin(plan)
+        environment.events.user_error.add_listener(lambda exception, **_: coordinator.fail(str(exception)))
+        _await_workers(environment, plan, children, pressed)
+        assert environment.runner is not None
+        gevent.spawn(environment.runner.start, plan.workers, float(min(plan.workers, 100)))
+        _attend(coordinator, children, pressed, on_progress)
+        _quit(environment)
+    if coordinator.error:
+        raise GoodputError(coordinator.error, code="worker_failed")
+    return LoadOutcome(coordinator.interrupted, coordinator.stopped_at_s, tuple(coordinator.lost))
+
+
+def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) -> list[Server]:
+    """The local runner with a replayer, or a master with its worker processes (warming up side by side)."""
+    if plan.workers == 1:
+        environment.create_local_runner()
+        Replayer(environment)
+        return []
+    runner = environment.create_master_runner("127.0.0.1", 0)
+    children = [_worker_process(plan, index, runner.server.port) for index in range(plan.workers)]
+    for child in children:
+        stack.callback(child.stop)
+        child.launch()
+    for child in children:
+        child.wait_ready()
+    return children
+
+
+def _worker_process(plan: LoadPlan, index: int, port: int) -> Server:
+    argv = python_module("loadtest.swarm.worker", "127.0.0.1", str(port))
+    return Server(argv, log=plan.directory / f"worker-{index}.log", name=f"worker {index}")
+
+
+def _await_workers(
+    environment: Environment, plan: LoadPlan, children: list[Server], pressed: Callable[[], bool]
+) -> None:
+    """All of them or none: a run offered by fewer workers would be another run."""
+    runner = environment.runner
+    if not isinstance(runner, MasterRunner):
+        return
+    give_up_ns = clock.monotonic_ns() + int(START_LIMIT_S * 1e9)
+    while runner.worker_count < plan.workers and not pressed():
+        for child in children:
+            if child.exit_status is not None:
+                raise child.died()
+        if clock.monotonic_ns() > give_up_ns:
+            raise GoodputError(
+                f"only {runner.worker_count} of {plan.workers} workers came up within {START_LIMIT_S:g} s",
+                hint=f"their logs are in {plan.directory}",
+                code="workers_missing",
+            )
+        gevent.sleep(0.02)
+
+
+def _attend(
+    coordinator: Coordinator, children: list[Server], pressed: Callable[[], bool], on_progress: OnProgress | None
+) -> None:
+    """Wait for the end, looking after workers and the user's Ctrl-C."""
+    while not coordinator.wait(POLL_S):
+        if pressed():
+            coordinator.interrupt()
+        dead = [child for child in children if child.exit_status is not None]
+        if dead and not coordinator.started:
+            raise dead[0].died()
+        coordinator.check({child.pid for child in dead})
+        if on_progress is not None:
+            on_progress(coordinator.progress())
+
+
+def _quit(environment: Environment) -> None:
+    runner = environment.runner
+    assert runner is not None
+    runner.quit()
+    if isinstance(runner, MasterRunner):
+        runner.server.close(linger=0)
+
+
+@contextmanager
+def _interruption() -> Iterator[Callable[[], bool]]:
+    """A function that tells whether the user asked to stop.
+
+    gevent lets Python's own signal handlers run a few times a second, so a flag is enough.
+    """
+    asked = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _quiet_locust() -> None:
+    """Locust logs to the root logger and warns about CPU there; our validity section says it better."""
+    logging.getLogger("locust").setLevel(logging.CRITICAL)
+    locust.runners.CPU_WARNING_THRESHOLD = 1_000

@@ -1,0 +1,195 @@
+"""The worker's half of a run: claims one shard, replays it, writes its journal, reports each second."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import gevent
+import msgspec
+from gevent.event import Event
+from locust.env import Environment
+
+from loadtest import clock
+from loadtest.replay.sender import Progress
+from loadtest.swarm import protocol
+from loadtest.swarm.protocol import Assignment, Beat, Claim, Go, Ready, Stop
+
+POLL_S = 0.05
+BEAT_NS = 1_000_000_000
+
+
+class Sending(Protocol):
+    """The part of the sender used here."""
+
+    @property
+    def done(self) -> bool: ...
+    def start(self, t0_ns: int) -> None: ...
+    def stop(self) -> None: ...
+    def progress(self) -> Progress: ...
+
+
+class Shard(NamedTuple):
+    """A sender with its loop: `turn(seconds)` lets it work for about that long, `close` ends its journal."""
+
+    sender: Sending
+    turn: Callable[[float], object]
+    close: Callable[[], None]
+
+
+OnRequest = Callable[[str, float, int, str | None], None]
+BuildShard = Callable[[Assignment, OnRequest], Shard]
+
+_replayers: WeakKeyDictionary[Environment, Replayer] = WeakKeyDictionary()
+
+
+def replayer_of(environment: Environment) -> Replayer:
+    """The one replayer of this process's environment.
+
+    Waits for it: a worker's runner may be told to start users while it is still being made.
+    """
+    while environment not in _replayers:
+        gevent.sleep(0.01)
+    return _replayers[environment]
+
+
+def build_shard(assignment: Assignment, on_request: OnRequest) -> Shard:
+    """The real sender on the reactor that was asked for."""
+    from loadtest.swarm.shard import build
+
+    return build(assignment, on_request)
+
+
+class Replayer:
+    """One per process. It, not a Locust user, owns the sender."""
+
+    def __init__(self, environment: Environment, build: BuildShard = build_shard) -> None:
+        assert environment.runner is not None
+        self.stopping = Event()
+        self._runner = environment.runner
+        self._request = environment.events.request
+        self._build = build
+        self._claimed = False
+        self._assignment: Assignment | None = None
+        self._shard: Shard | None = None
+        self._started = False
+        self._runner.register_message(protocol.ASSIGN, self._on_assign)
+        self._runner.register_message(protocol.REFUSE, lambda **_: None)
+        self._runner.register_message(protocol.GO, self._on_go)
+        self._runner.register_message(protocol.STOP, self._on_stop)
+        environment.events.test_start.add_listener(self._on_test_start)
+        environment.events.test_stopping.add_listener(self._on_test_stopping)
+        _replayers[environment] = self
+
+    def claim(self) -> None:
+        """Ask for this process's shard, once per test."""
+        if not self._claimed:
+            self._claimed = True
+            self._send(protocol.CLAIM, Claim(protocol.machine_id(), os.getpid()))
+
+    def _on_test_start(self, **_: object) -> None:
+        self._claimed = False
+        self.stopping.clear()
+
+    def _on_test_stopping(self, **_: object) -> None:
+        """Locust ends the test: by the shape when all is drained, or early by the user or the web page."""
+        self._stop()
+        self.stopping.set()
+
+    def _on_assign(self, msg: Any, **_: object) -> None:
+        assignment = protocol.unpack(msg.data, Assignment)
+        if self._shard is not None:  # still busy with an older run: never two senders in one process
+            self._report(assignment, error="this worker is still busy with an earlier run")
+            return
+        try:
+            self._shard = self._build(assignment, self._fire)
+        except Exception as error:  # a worker must say why it cannot start, whatever the reason
+            self._report(assignment, error=f"{type(error).__name__}: {error}")
+            return
+        self._assignment = assignment
+        self._started = False
+        _freeze_garbage_collector()
+        self._send(protocol.READY, Ready(assignment.run, assignment.worker))
+
+    def _on_go(self, msg: Any, **_: object) -> None:
+        go = protocol.unpack(msg.data, Go)
+        if self._assignment is None or self._shard is None or self._started or go.run != self._assignment.run:
+            return
+        self._started = True
+        gevent.spawn(self._replay, self._assignment, self._shard, go.t0_ns)
+
+    def _on_stop(self, msg: Any, **_: object) -> None:
+        stop = protocol.unpack(msg.data, Stop)
+        if self._assignment is not None and stop.run == self._assignment.run:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Stop early; a shard that never started only closes its journal."""
+        if self._shard is None:
+            return
+        if self._started:
+            self._shard.sender.stop()
+        else:
+            self._shard.close()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._shard = self._assignment = None
+        _thaw_garbage_collector()
+
+    def _replay(self, assignment: Assignment, shard: Shard, t0_ns: int) -> None:
+        error = ""
+        try:
+            self._drive(assignment, shard, t0_ns)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            self._forget()
+        self._report(assignment, shard, done=True, error=error)
+
+    def _drive(self, assignment: Assignment, shard: Shard, t0_ns: int) -> None:
+        """Let the sender work until it is done; the journal is closed whatever happens."""
+        next_beat_ns = clock.monotonic_ns()
+        try:
+            shard.sender.start(t0_ns)
+            while not shard.sender.done:
+                shard.turn(POLL_S)
+                if clock.monotonic_ns() >= next_beat_ns:
+                    self._report(assignment, shard)
+                    next_beat_ns = clock.monotonic_ns() + BEAT_NS
+        finally:
+            shard.close()
+
+    def _report(self, assignment: Assignment, shard: Shard | None = None, done: bool = False, error: str = "") -> None:
+        beat = Beat(assignment.run, assignment.worker, done=done, error=error)
+        if shard is not None:
+            beat = msgspec.structs.replace(beat, **shard.sender.progress()._asdict())
+        self._send(protocol.BEAT, beat)
+
+    def _fire(self, name: str, response_ms: float, size: int, error: str | None) -> None:
+        self._request.fire(
+            request_type="POST",
+            name=name,
+            response_time=response_ms,
+            response_length=size,
+            exception=error,
+            context={},
+        )
+
+    def _send(self, kind: str, message: Claim | Ready | Beat) -> None:
+        self._runner.send_message(kind, protocol.pack(message))
+
+
+def _freeze_garbage_collector() -> None:
+    """No collection while we measure: a full one stops the loop for tens of milliseconds."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def _thaw_garbage_collector() -> None:
+    gc.enable()
+    gc.unfreeze()

@@ -1,0 +1,78 @@
+"""One test of `locust -f`: from Locust's options to a plan, and from the journals to a run directory."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from loadtest import clock
+from loadtest.errors import ExitCode, UsageError
+from loadtest.record import begin, finish, planned_info
+from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.sender import SenderOptions
+from loadtest.swarm.coordinator import Coordinator, LoadPlan
+from loadtest.target import LiveTarget, LoadSettings, Measurement, merged
+from loadtest.workload import Workload, rejections
+from metrics import rundir
+from metrics.records import Outcome, RecordTable
+from metrics.runinfo import RunInfo
+from workloads.schedule import Schedule
+
+
+class Session:
+    """The plan of a test and where its run directory is."""
+
+    def __init__(self, plan: LoadPlan, schedule: Schedule, info: RunInfo) -> None:
+        self.plan = plan
+        self._schedule = schedule
+        self._info = info
+
+    @staticmethod
+    def open(host: str, options: Namespace | None, workers: int) -> Session:
+        """Preflight, plan, run directory; raises UsageError, TargetError, WorkloadError or MetricsError."""
+        if not host or options is None:
+            raise UsageError("no target", hint="give it with --host http://HOST:PORT")
+        workload = Workload(
+            trace=options.trace,
+            rate_per_s=options.rate,
+            duration_s=options.duration,
+            requests=options.requests,
+            seed=options.seed,
+        )
+        settings = LoadSettings(SenderOptions(), workers)
+        with LiveTarget(Endpoint.parse(host, model=options.model or None), settings) as target:
+            trace = workload.read(target.facts.max_model_len)
+            schedule = workload.schedule(trace)
+            directory = rundir.create(Path(options.out or _default_directory(trace.name)))
+            info = msgspec.structs.replace(
+                planned_info(target, schedule),
+                name=directory.name,
+                slo=options.slo,
+                workers=workers,
+                rejected=rejections(trace),
+            )
+            begin(schedule, info, directory)
+            plan = LoadPlan(directory.name, directory, target.endpoint, settings.options, workers)
+        return Session(plan, schedule, info)
+
+    def close(self, coordinator: Coordinator) -> ExitCode:
+        """Merge the journals into the run directory; the exit code this test deserves."""
+        table = merged(self._schedule, self.plan.directory, self.plan.workers)
+        finish(self._info, self.plan.directory, Measurement(table, coordinator.stopped_at_s))
+        return _exit_code(table, interrupted=coordinator.interrupted)
+
+
+def _exit_code(table: RecordTable, *, interrupted: bool) -> ExitCode:
+    outcome = table.rows["outcome"]
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if np.isin(outcome, (Outcome.LOST_WORKER, Outcome.NOT_SENT, Outcome.SKIPPED_LATE)).any():
+        return ExitCode.INVALID
+    return ExitCode.OK if (outcome == Outcome.OK).any() else ExitCode.TARGET
+
+
+def _default_directory(trace: str) -> str:
+    return f"runs/{clock.utc_now():%Y-%m-%dT%H-%M-%S}_{Path(trace).stem}_locust"

@@ -1,0 +1,214 @@
+"""What is measured: a live URL, a bundled server started for the run, or the simulator.
+
+Search, compare, gate and plan see nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from loadtest.backends.server import command as server_command
+from loadtest.deployment import Deployment
+from loadtest.errors import TargetError
+from loadtest.supervise import Server
+from metrics import rundir
+from metrics.journal import read_journal
+from metrics.merge import merge
+from metrics.records import RecordTable
+from metrics.runinfo import Scalar
+from workloads.schedule import Schedule
+
+if TYPE_CHECKING:  # importing the replay takes a tenth of a second that a simulation does not need
+    from loadtest.replay.endpoint import Endpoint
+    from loadtest.replay.sender import SenderOptions
+    from loadtest.swarm.coordinator import LoadProgress
+
+OnProgress = Callable[["LoadProgress"], None]
+
+
+class Measurement(NamedTuple):
+    """What happened to every planned request; `stopped_at_s` is set when the user stopped the run early."""
+
+    table: RecordTable
+    stopped_at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a target once it is open; `max_model_len` is None when it does not say."""
+
+    model: str = ""
+    max_model_len: int | None = None
+    url: str = ""
+    endpoint: str = ""
+    server: dict[str, Scalar] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class Target(Protocol):
+    """A context manager: open inside the block, where `facts` are known and schedules can be measured."""
+
+    deployment: Deployment
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def died(self) -> TargetError | None:
+        """The error to end with when the target did not live as long as it was needed."""
+
+    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+        """Offer `schedule`; `directory` holds its schedule.npz and receives journals and logs."""
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """How the load is offered."""
+
+    options: SenderOptions
+    workers: int = 1
+    reactor: str = "hub"
+
+
+class LiveTarget:
+    """A server somebody else runs."""
+
+    def __init__(self, endpoint: Endpoint, settings: LoadSettings) -> None:
+        self.deployment = Deployment("url", url=endpoint.origin)
+        self.facts = Facts()
+        self.endpoint = endpoint
+        self._settings = settings
+
+    def __enter__(self) -> Self:
+        """Preflight: raises TargetError when no load could be offered."""
+        from loadtest.replay.preflight import preflight
+
+        found = preflight(self.endpoint)
+        self.endpoint = found.endpoint
+        self.facts = Facts(
+            model=found.endpoint.model,
+            max_model_len=found.max_model_len,
+            url=found.endpoint.origin,
+            endpoint=found.endpoint.request_path,
+            server=found.facts,
+            warnings=tuple(found.warnings),
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    def died(self) -> TargetError | None:
+        return None
+
+    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+        """Replay the schedule through Locust; the journals in `directory` are merged into the table."""
+        return _replay(self.endpoint, self._settings, schedule, directory, on_progress)
+
+
+class SupervisedTarget:
+    """A bundled server, started for this run in a process of its own, with its log in the run directory."""
+
+    def __init__(self, deployment: Deployment, settings: LoadSettings, log: Path, api: str = "completions") -> None:
+        self.deployment = deployment
+        self.facts = Facts()
+        self._settings = settings
+        self._api = api
+        self._server = Server(
+            server_command(str(deployment)),
+            log=log,
+            name=f"server {deployment.label}",
+        )
+        self._live: LiveTarget | None = None
+
+    def __enter__(self) -> Self:
+        """Start the server and look at it as at any other; raises TargetError with its last words."""
+        self._server.launch()
+        try:
+            import loadtest.swarm.embed  # noqa: F401  half a second of imports while the server makes its own
+
+            self._server.wait_ready()
+            self._live = LiveTarget(_endpoint(self._server.url, self._api), self._settings).__enter__()
+            self.facts = self._live.facts
+        except BaseException:
+            self._server.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+    def died(self) -> TargetError | None:
+        """Why the server ended although it was still needed."""
+        return None if self._server.exit_status is None else self._server.died()
+
+    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+        """As for a live target; after the death of the server requests fail, and `died` tells."""
+        assert self._live is not None
+        return self._live.measure(schedule, directory, on_progress)
+
+
+class SimulatedTarget:
+    """The same cluster on the virtual clock: no socket, no process, no waiting."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.facts = Facts(model=str(deployment.options.get("model", "")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    def died(self) -> TargetError | None:
+        return None
+
+    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:  # noqa: ARG002
+        """Simulate the schedule; `directory` stays as it is."""
+        from loadtest.backends.simulator import simulate
+
+        return Measurement(simulate(self.deployment, schedule))
+
+
+def _endpoint(url: str, api: str) -> Endpoint:
+    from loadtest.replay.endpoint import Endpoint
+
+    return Endpoint.parse(url, api="chat" if api == "chat" else "completions")
+
+
+def _replay(
+    endpoint: Endpoint, settings: LoadSettings, schedule: Schedule, directory: Path, on_progress: OnProgress | None
+) -> Measurement:
+    from loadtest.swarm.coordinator import LoadPlan
+    from loadtest.swarm.embed import run_load
+
+    plan = LoadPlan(directory.name, directory, endpoint, settings.options, settings.workers, settings.reactor)
+    outcome = run_load(plan, on_progress)
+    return Measurement(merged(schedule, directory, settings.workers), outcome.stopped_at_s)
+
+
+def merged(schedule: Schedule, directory: Path, workers: int) -> RecordTable:
+    """Every planned request once, from the journals; those of a worker whose journal has no end are lost."""
+    planned = rundir.read_plan(directory)
+    for worker in range(workers):
+        planned["worker"][np.isin(planned["request_id"], schedule.shard(worker, workers).request_id)] = worker
+    paths = [rundir.journal_path(directory, worker) for worker in range(workers)]
+    return merge([read_journal(path) for path in paths if path.exists()], planned)
