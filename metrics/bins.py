@@ -26,9 +26,9 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 TTFT_CELLS_PER_DECADE, TPOT_CELLS_PER_DECADE = 16, 32  # halved together until the plane has few enough cells
-MAX_CELLS = 600
+MAX_CELLS = 400
 SMALLEST_S = 1e-5  # a latency of zero (a simulated run can have one) is drawn in the lowest cell
-SHARES = [0.0, *(round(i / 100, 2) for i in range(1, 100)), 0.995, 0.999, 1.0]
+SHARES = sorted({*(i / 50 for i in range(51)), 0.05, 0.25, 0.75, 0.95, 0.99, 0.995, 0.999})
 TIMELINE_BINS = 120  # at most
 NICE_WIDTHS_S = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0]
 
@@ -221,7 +221,8 @@ def _timeline(table: RecordTable) -> Timeline | None:
     width = _nice_width(float(np.nanmax(ends)))
     count = int(np.nanmax(ends) / width) + 1
     edges = np.arange(count + 1, dtype=np.float64) * width
-    which = np.clip(np.nan_to_num(due) / width, 0, count - 1).astype(np.int64)
+    # The nanosecond keeps 0.3 s in the bin that begins at 0.3 s, whatever 0.3 / 0.1 is in binary.
+    which = np.clip((np.nan_to_num(due) + 1e-9) / width, 0, count - 1).astype(np.int64)
     ok = is_ok(rows)
     p50, p90 = _percentiles_by_bin(which[ok], ttft_s(rows[ok]), count)
     return Timeline(

@@ -32,7 +32,10 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One deployment: its goodput, and what one live run of it showed at a common rate."""
+    """One deployment: its goodput, and what one live run of it showed at a common rate.
+
+    An invalid live run spoils a goodput that was measured live, not one found on the virtual clock.
+    """
 
     label: str
     deployment: str
@@ -44,6 +47,7 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: Pair | None = None
     tpot_s: Pair | None = None
     validity: Literal["valid", "warning", "invalid"] = "valid"
+    goodput_from: Literal["live", "virtual clock"] = "live"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +85,7 @@ def _decision(
 
 
 def _usable(row: DecisionRow) -> bool:
-    return row.goodput_per_gpu is not None and row.validity != "invalid"
+    return row.goodput_per_gpu is not None and (row.goodput_from != "live" or row.validity != "invalid")
 
 
 def _rank_key(row: DecisionRow) -> tuple[bool, float, str]:
@@ -144,23 +148,11 @@ def _told(row: DecisionRow) -> str:
 
 def _tie(leaders: list[DecisionRow], able: list[DecisionRow], ranked: list[DecisionRow]) -> str:
     names = _listed([row.label for row in leaders])
-    figures = ", ".join(f"{row.label} {_span(row)}" for row in leaders)
     rest = [row for row in able if row not in leaders]
     # Only what lies below *every* leader is beaten by all of them.
     beaten = [row.label for row in rest if all(_high(row) < _low(leader) for leader in leaders)]
     ahead = f" Each is ahead of {_listed(beaten)}." if beaten else ""
-    return f"The data cannot tell {names} apart: their intervals overlap ({figures} requests/s per GPU).{ahead}" + (
-        _left_out(ranked)
-    )
-
-
-def _span(row: DecisionRow) -> str:
-    rate = _per_gpu(row)
-    if rate.bound != "estimate":
-        return f"{'at least' if rate.bound == 'at_least' else 'below'} {rate.rate:.3g}"
-    if rate.low is None or rate.high is None:
-        return f"{rate.rate:.3g}"
-    return f"{rate.low:.3g} to {rate.high:.3g}"
+    return f"The data cannot tell {names} apart: their intervals overlap.{ahead}{_left_out(ranked)}"
 
 
 def _alone(row: DecisionRow, ranked: list[DecisionRow]) -> str:

@@ -74,8 +74,8 @@ class Arrival(msgspec.Struct, frozen=True):
 class WorstGap(msgspec.Struct, frozen=True):
     """The longest token gap of a run, the tokens of its request around it, and the arrivals of others.
 
-    The gap ends with token event `index` (from 0). `longest_prompt` is the longest prompt sent from one gap's
-    length before the gap began until it ended; None when nothing was sent then.
+    The gap ends with token event `index` (from 0). `longest_prompt` is the longest prompt sent from a second (or
+    one gap's length, when that is longer) before the gap began until it ended; None when nothing was sent then.
     """
 
     request_id: int
@@ -231,7 +231,7 @@ def _surroundings(table: RecordTable, gap_s: float, ends_s: float, row: int) -> 
     near = np.flatnonzero((tokens >= begins_s - STRIP_SIDE_S - 1e-9) & (tokens <= ends_s + STRIP_SIDE_S))
     near = near[np.argsort(np.abs(near - index), kind="stable")[:MAX_STRIP_TOKENS]]
     arrivals = _arrivals_between(table, row, begins_s - max(STRIP_SIDE_S, gap_s), ends_s + STRIP_SIDE_S)
-    during = [a.prompt_tokens for a in arrivals if begins_s - gap_s <= a.at_s <= ends_s]
+    during = [a.prompt_tokens for a in arrivals if a.at_s <= ends_s]
     shown = sorted(sorted(arrivals, key=lambda a: -a.prompt_tokens)[:MAX_STRIP_ARRIVALS], key=lambda a: a.at_s)
     return WorstGap(
         request_id=int(record["request_id"]),
@@ -251,6 +251,4 @@ def _surroundings(table: RecordTable, gap_s: float, ends_s: float, row: int) -> 
 def _arrivals_between(table: RecordTable, own: int, begin_s: float, end_s: float) -> list[Arrival]:
     sent = table.rows["sent_s"]
     rows = np.flatnonzero((sent >= begin_s) & (sent <= end_s) & (np.arange(len(sent)) != own))
-    return [
-        Arrival(int(r["request_id"]), float(r["sent_s"]), int(r["prompt_tokens"])) for r in table.rows[rows]
-    ]
+    return [Arrival(int(r["request_id"]), float(r["sent_s"]), int(r["prompt_tokens"])) for r in table.rows[rows]]

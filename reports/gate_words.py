@@ -1,0 +1,86 @@
+"""A gate's numbers in words: values, effects, intervals and margins in the units people use."""
+
+from __future__ import annotations
+
+from metrics.gate.looks import RuleResult
+from metrics.gate.report import GateReport
+from reports.numbers import NOTHING, THIN, digits, percent, plural, rate, seconds
+
+SIGNS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "INVALID": "✗"}
+
+
+def value(result: RuleResult, number: float | None) -> str:
+    """A value of the rule's metric."""
+    if number is None:
+        return NOTHING
+    if result.kind == "time":
+        return seconds(number)
+    return percent(number) if result.kind == "share" else rate(number)
+
+
+def effect(result: RuleResult) -> str:
+    """The change, signed; nothing for a requirement, which has none."""
+    return NOTHING if result.unit == "value" else signed(result, result.effect)
+
+
+def interval(result: RuleResult) -> str:
+    """`+1.2 to +4.8 %`; an open end is said, never printed as infinity."""
+    low, high = result.low, result.high
+    if result.interval == "none" and low == high and low is not None:
+        return NOTHING
+    if low is None and high is None:
+        return "not known"
+    show = value if result.unit == "value" else signed
+    if low is None or high is None:
+        return f"above {show(result, low)}" if high is None else f"below {show(result, high)}"
+    return f"{show(result, low)} to {show(result, high)}"
+
+
+def margin(result: RuleResult) -> str:
+    """What is allowed, as a sign and a number."""
+    if result.unit == "value":
+        return f"{'>' if result.more_is_better else '<'} {value(result, result.margin)}"
+    return signed(result, result.margin, trim=True)
+
+
+def signed(result: RuleResult, number: float | None, trim: bool = False) -> str:
+    """A change with its sign: per cent of a time or rate, percentage points of a share."""
+    if number is None:
+        return NOTHING
+    unit = "pp" if result.unit == "difference" else "%"
+    text = digits(round(abs(number) * 100, 2), 2 if abs(number) < 0.1 else 3, trim=True if trim else abs(number) < 5e-5)
+    sign = "" if text == "0" else "+" if number > 0 else "\N{MINUS SIGN}"
+    return f"{sign}{text}{THIN}{unit}"
+
+
+def based_on(result: RuleResult) -> str:
+    """What the interval rests on."""
+    told = {
+        "pairs": plural(result.pairs, "pair"),
+        "noise_floor": "1 pair, stored noise",
+        "within_run": "within one run",
+        "none": "one value",
+    }
+    return told[result.interval]
+
+
+def cost(report: GateReport) -> str:
+    """Server-minutes: what it took, and what was expected."""
+    took = f"{digits(report.cost.server_minutes, 2)} server-minutes"
+    least, most = report.cost.expected_least, report.cost.expected_most
+    if not least or most is None:
+        return took
+    expected = digits(least, 2) if least == most else f"{digits(least, 2)} to {digits(most, 2)}"
+    return f"{took} (expected {expected})"
+
+
+def sides(report: GateReport) -> str:
+    """`baseline A, candidate B`."""
+    return f"baseline {report.baseline.label or NOTHING}, candidate {report.candidate.label or NOTHING}"
+
+
+def outcome(report: GateReport) -> str:
+    """What an inconclusive gate means for the build, when that is not to stop it."""
+    if report.verdict == "INCONCLUSIVE" and not report.red:
+        return " It does not stop the build (on_inconclusive)."
+    return ""

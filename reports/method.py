@@ -1,0 +1,154 @@
+"""How a run was made and how to make it again: definitions, settings, hashes, the exact command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from metrics.runinfo import RunInfo, Scalar
+from metrics.summary import Summary
+from reports.numbers import NOTHING, count, plural, rate, seconds
+from reports.tables import Table
+
+if TYPE_CHECKING:
+    from reports.page import RunView
+
+ONE_LINE = 76  # a longer command gets a line per option
+
+DEFINITIONS = [
+    (
+        "Time to first token (TTFT)",
+        "First token event minus the instant the request was due, so a late client is in it; client lag is told apart.",
+    ),
+    (
+        "Time per output token (TPOT)",
+        "(last token event - first) / (output tokens - 1) of one request. Undefined for a single token: TTFT decides.",
+    ),
+    (
+        "Token gap (ITL)",
+        "Time between neighbouring token events, pooled over requests. TPOT is a mean and hides stalls; gaps do not.",
+    ),
+    (
+        "Good request",
+        "Answered in full, and within every target (slack 1 µs).",
+    ),
+    (
+        "Attainment",
+        "Good requests / all requests planned after warm-up; failures are in the denominator.",
+    ),
+    (
+        "Goodput",
+        "The highest request rate whose attainment reaches the target share, per GPU of all pools.",
+    ),
+    (
+        "SLO throughput",
+        "Good requests per second at one load, which other tools call goodput.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How one run was made, and how to make it again."""
+
+    label: str
+    command: str
+    facts: list[tuple[str, str]]
+    settings: Table
+    surroundings: list[tuple[str, str]]
+    errors: Table | None
+    summary_json: str
+    warnings: list[str] = field(default_factory=list)
+
+
+def method(run: RunView) -> Method:
+    """What was run, where, with which settings."""
+    info = run.summary.run
+    errors = [[e.outcome, e.text or NOTHING, count(e.count)] for e in run.summary.errors]
+    return Method(
+        label=run.label,
+        command=command(info),
+        facts=_facts(run.summary),
+        settings=Table(
+            ["setting", "value", "from"],
+            [[name, _scalar(s.value), s.origin] for name, s in sorted(info.config.items())],
+        ),
+        surroundings=_surroundings(info),
+        errors=Table(["outcome", "text", "requests"], errors) if errors else None,
+        summary_json=msgspec.json.format(msgspec.json.encode(run.summary), indent=2).decode(),
+        warnings=[*info.warnings, *_rejected(info)],
+    )
+
+
+def _surroundings(info: RunInfo) -> list[tuple[str, str]]:
+    groups: dict[str, Mapping[str, Scalar]] = {
+        "version": info.versions,
+        "host": info.host,
+        "server": info.server,
+        "tag": info.tags,
+    }
+    return [(f"{group} {name}", _scalar(value)) for group, of in groups.items() for name, value in sorted(of.items())]
+
+
+def _rejected(info: RunInfo) -> list[str]:
+    return [f"{plural(n, 'row')} of the trace left out: {why.replace('_', ' ')}" for why, n in info.rejected.items()]
+
+
+def command(info: RunInfo) -> str:
+    """The exact command: what the user typed, with seed and salt pinned when they were drawn."""
+    words = list(info.command)
+    if not words:
+        return ""
+    for flag, value in (("--seed", str(info.seed)), ("--salt", info.salt)):
+        given = any(word == flag or word.startswith(f"{flag}=") for word in words)
+        if value and not given and "run" in words:
+            words += [flag, value]
+    line = shlex.join(words)
+    return line if len(line) <= ONE_LINE else line.replace(" --", " \\\n    --")
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+    info = summary.run
+    facts = [
+        ("deployment", info.deployment),
+        ("target", info.target_url),
+        ("model", info.model),
+        ("endpoint", info.endpoint),
+        ("GPUs", "" if info.gpus is None else str(info.gpus)),
+        ("trace", info.trace_name),
+        ("trace hash", info.trace_hash),
+        ("schedule recipe", info.recipe_hash),
+        ("seed", str(info.seed)),
+        ("salt", info.salt),
+        ("targets", info.slo),
+        ("requests", _requests(summary)),
+        ("offered rate", _rate(summary.rates.offered_per_s)),
+        ("completed rate", _rate(summary.rates.completed_per_s)),
+        ("SLO throughput", _rate(summary.rates.slo_throughput_per_s)),
+        ("warm-up", seconds(info.warmup_s) if info.warmup_s else "none"),
+        ("workers", str(info.workers)),
+        ("started", info.created_at),
+        ("state", info.state),
+    ]
+    return [(name, told) for name, told in facts if told]
+
+
+def _requests(summary: Summary) -> str:
+    asked = summary.requests
+    outcomes = ", ".join(f"{n:,} {name}" for name, n in asked.by_outcome.items())
+    warm = f"; {asked.in_warmup:,} in warm-up" if asked.in_warmup else ""
+    return f"{asked.planned:,} planned: {outcomes}{warm}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else rate(value)
+
+
+def _scalar(value: Scalar | list[str]) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return NOTHING if value is None else str(value)

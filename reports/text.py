@@ -1,0 +1,198 @@
+"""A run, or a decision, on a terminal of 80 columns; plain text when colour is off or nobody is watching."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from metrics.decision import Decision
+from metrics.slo import Attainment
+from metrics.stats import Stat
+from metrics.summary import Summary
+from reports import tables, words
+from reports.numbers import NOTHING, THIN, count, percent, printable, rate, seconds, target
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+WIDTH = 80
+BAR = 44  # characters of the attainment bar
+SIGNS = {"valid": ("✓", "green"), "warning": ("!", "yellow"), "invalid": ("✗", "bold red")}
+SHORT = {
+    "ttft_s": "TTFT",
+    "ttft_from_sent_s": "TTFT from sent",
+    "tpot_s": "TPOT",
+    "itl_s": "token gap",
+    "second_token_gap_s": "2nd token gap",
+    "e2e_s": "end to end",
+}
+
+
+def console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
+    """A console as reports want it: no guessing at what a number is, colours only where they show."""
+    from rich.console import Console
+
+    made = Console(file=file, highlight=False, width=width)
+    return made if width or made.width <= 100 else Console(file=file, highlight=False, width=100)
+
+
+def render_text(summary: Summary, console: Console) -> None:
+    """Print one run: headline, soundness, latencies, rates, errors."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text(words.headline(summary), style="bold"))
+    console.print(Text(words.subline(summary), style="dim"))
+    if summary.attainment is not None and summary.attainment.share is not None:
+        console.print()
+        console.print(_bar(summary.attainment, summary.attainment.share))
+    console.print()
+    _print_validity(summary, console)
+    console.print()
+    table = _latencies(summary)
+    if table.row_count:
+        console.print(table)
+        console.print()
+    for name, told in _facts(summary):
+        console.print(_fact(name, told))
+    for error in summary.errors[:5]:
+        text = f" {printable(error.text)}" if error.text else ""
+        console.print(_fact("error", f"{count(error.count)} {error.outcome}{text}"[: 3 * WIDTH]))
+    console.print()
+
+
+def render_decision(decision: Decision, console: Console) -> None:
+    """Print the decision: the table, best first, and the sentence."""
+    from rich.text import Text
+
+    console.print()
+    console.print(_decision_table(decision))
+    console.print()
+    console.print(Text(decision.sentence, style="bold"))
+    console.print()
+
+
+def _bar(attained: Attainment, share: float) -> Text:
+    """The share that was good as a bar, with a mark where it should reach."""
+    from rich.text import Text
+
+    full, mark = round(share * BAR), min(BAR - 1, round(attained.target_share * BAR))
+    colour = "green" if attained.meets else "red"
+    bar = Text("  good ")
+    for i in range(BAR):
+        if i == mark:
+            bar.append("│", style="bold")
+        else:
+            bar.append("━" if i < full else "╌", style=colour if i < full else "dim")
+    bar.append(f" {percent(share, attained.target_share)}", style=f"bold {colour}")
+    bar.append(f"  target {target(attained.target_share)}", style="dim")
+    return bar
+
+
+def _print_validity(summary: Summary, console: Console) -> None:
+    from rich.text import Text
+
+    found = summary.validity
+    sign, style = SIGNS[found.verdict]
+    console.print(Text.assemble((f"{sign} {found.verdict}", style), f"  {words.soundness(found)}"))
+    for finding in found.findings:
+        sign, style = SIGNS[finding.level]
+        told = Text.assemble((finding.code, style), f" {printable(finding.message)}")
+        console.print(_hanging(Text(f"  {sign} ", style=style), told))
+    stamps = tables.stamps(found)
+    if stamps:
+        console.print(_hanging(Text("    "), Text(stamps, style="dim")))
+
+
+def _hanging(lead: Text, body: Text) -> Table:
+    """A paragraph whose lines after the first stand under its first word."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=0)
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    grid.add_row(lead, body)
+    return grid
+
+
+def _latencies(summary: Summary) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    limits = summary.attainment.limits_s if summary.attainment else {}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for name in ("n", "p50", "p90", "p99", "max", "target"):
+        table.add_column(name, justify="right", no_wrap=True)
+    few = False
+    for key, title in SHORT.items():
+        stat: Stat | None = getattr(summary, key)
+        if stat is not None:
+            few = few or bool(stat.few)
+            limit = limits.get(key.removesuffix("_s"))
+            table.add_row(title, count(stat.n), *_cells(stat), NOTHING if limit is None else seconds(limit, trim=True))
+    if few:
+        table.caption = "* too few samples behind this percentile"
+        table.caption_justify = "left"
+    return table
+
+
+def _cells(stat: Stat) -> list[str]:
+    marked = [f"{seconds(getattr(stat, name))}{'*' if name in stat.few else ''}" for name in ("p50", "p90", "p99")]
+    return [*marked, seconds(stat.max)]
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+    rates, tokens = summary.rates, summary.tokens
+    speeds = [
+        (rates.offered_per_s, "offered"),
+        (rates.completed_per_s, "completed"),
+        (rates.slo_throughput_per_s, "within targets"),
+    ]
+    out = [
+        (rates.output_tokens_per_s, "output"),
+        (rates.output_tokens_per_s_per_gpu, "per GPU"),
+        (rates.peak_tokens_per_s, "peak"),
+    ]
+    outcomes = ", ".join(f"{count(n)} {name}" for name, n in summary.requests.by_outcome.items())
+    facts = [
+        ("requests", f"{count(summary.requests.planned)} planned: {outcomes}"),
+        ("rates", _joined(speeds)),
+        ("tokens", f"{_joined(out)}; {count(tokens.output_got)} of {count(tokens.output_asked)} asked"),
+        ("seed, salt", f"{summary.run.seed}, {summary.run.salt or NOTHING}"),
+    ]
+    return [(name, told) for name, told in facts if told]
+
+
+def _joined(speeds: list[tuple[float | None, str]]) -> str:
+    return " · ".join(f"{rate(value)} {name}" for value, name in speeds if value is not None)
+
+
+def _fact(name: str, told: str) -> Table:
+    from rich.text import Text
+
+    return _hanging(Text(f"{name:<12}", style="dim"), Text(told))
+
+
+def _decision_table(decision: Decision) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True, header_style="dim"
+    )
+    table.add_column("", no_wrap=True)
+    headers = ("GPUs", "goodput\nper GPU", "95 %\ninterval", "live", "predicted", "TTFT\np90", "TPOT\np90")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for row, line in zip(decision.rows, tables.decision(decision).rows, strict=True):
+        sign, style = SIGNS[row.validity]
+        name = Text.assemble((f"{sign} ", style), (printable(row.label), "bold" if line.leads else ""))
+        p90 = (NOTHING if pair is None else seconds(pair.p90) for pair in (row.ttft_s, row.tpot_s))
+        cells = (line.gpus, line.goodput, line.interval.replace(" to ", "-"), line.live, line.predicted, *p90)
+        table.add_row(name, *(cell.replace(f"{THIN}%", "%") for cell in cells))
+    table.caption = "goodput in requests/s per GPU; live and predicted: requests within targets"
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,171 @@
+"""A gate, a comparison or a noise floor on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metrics.compare import Comparison, Contrast
+from metrics.gate.looks import RuleResult
+from metrics.gate.noise import NoiseFloor, Refusal
+from metrics.gate.report import GateReport
+from reports import gate_words as words
+from reports.numbers import NOTHING, digits, percent, plural, printable, rate, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+STYLES = {"PASS": "green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "INVALID": "bold red"}
+STANDINGS = {"better": ("better", "green"), "worse": ("worse", "red"), "cannot_tell": ("cannot tell", "dim")}
+
+
+def render_gate(report: GateReport, console: Console) -> None:
+    """Print the verdict, why, the table of rules, and the cost."""
+    from rich.text import Text
+
+    console.print()
+    style = STYLES[report.verdict]
+    verdict = Text.assemble((f"{words.SIGNS[report.verdict]} {report.verdict}", style), "  ", report.sentence)
+    console.print(verdict.append(words.outcome(report)))
+    console.print(Text(words.sides(report), style="dim"))
+    for reason in report.invalid:
+        console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
+    for warning in report.warnings:
+        console.print(Text(f"  ! {printable(warning)}", style="yellow"))
+    console.print()
+    console.print(rules_table(report.rules))
+    console.print()
+    for line in report.advice:
+        console.print(Text(f"  → {line}"))
+    measured = plural(len(report.pairs), "pair")
+    looks = ", ".join(map(str, report.looks))
+    console.print(Text(f"{measured} of runs (looks at {looks}), {words.cost(report)}", style="dim"))
+    console.print()
+
+
+def render_requirements(results: Sequence[RuleResult], console: Console) -> None:
+    """Print what a single run was required to reach."""
+    console.print(rules_table(results))
+    console.print()
+
+
+def rules_table(results: Sequence[RuleResult]) -> Table:
+    """One row per rule: metric, both sides, effect, interval, margin, verdict."""
+    from rich.text import Text
+
+    changes = any(result.unit != "value" for result in results)
+    headers = ["baseline", "candidate", "effect", "interval", "margin"] if changes else ["value", "interval", "limit"]
+    table = _table("", *headers, "verdict", "by")
+    for result in results:
+        sides = [words.value(result, result.candidate)]
+        if changes:
+            sides = [words.value(result, result.baseline), *sides, words.effect(result)]
+        verdict = Text(f"{words.SIGNS[result.verdict]} {result.verdict}", style=STYLES[result.verdict])
+        verdict.append(" (warn)" if result.warn else "", style="dim")
+        cells = [*sides, words.interval(result), words.margin(result)]
+        table.add_row(result.metric, *cells, verdict, words.based_on(result), style="dim" if result.implied else "")
+    return table
+
+
+def render_noise(floor: NoiseFloor, refused: Sequence[Refusal], console: Console) -> None:
+    """Print the spread of equal builds and the smallest changes that pairs of runs can find."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text(f"Noise of {plural(floor.pairs, 'pair')} of equal builds ({floor.deployment})", style="bold"))
+    looks = list(floor.noise[0].detectable) if floor.noise else []
+    table = _table("", "sigma of a pair", *(f"found with {look}" for look in looks))
+    for noise in floor.noise:
+        change = [_percent(noise.detectable[look]) for look in looks]
+        table.add_row(noise.metric, _percent(noise.sigma), *change)
+    console.print(table)
+    for refusal in refused:
+        console.print(Text(refused_words(refusal), style="yellow"))
+    console.print(Text(f"{digits(floor.server_minutes, 2)} server-minutes", style="dim"))
+    console.print()
+
+
+def refused_words(refusal: Refusal) -> str:
+    """Why a margin cannot be carried, and what would do."""
+    unit = "pp" if refusal.rule.split("warn")[0].rstrip().endswith("pp") else "%"
+    pairs = f"{refusal.pairs_needed} pairs in one look" if refusal.pairs_needed else "no sensible number of pairs"
+    return (
+        f"{refusal.rule}: the margin is below twice the noise ({refusal.sigma * 100:.2g} % per pair). "
+        f"What would do: a margin of {refusal.margin_needed * 100:.2g}{unit}, "
+        f"runs {refusal.longer_runs:.2g} times as long, or {pairs}."
+    )
+
+
+def render_comparison(found: Comparison, console: Console) -> None:
+    """Print the sentence, a column per side, effects with intervals, and what differed in the set-up."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text(found.sentence, style="bold"))
+    for reason in found.invalid:
+        console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
+    console.print()
+    table = _table("per GPU" if found.per_gpu else "", *(printable(side.label) for side in found.sides))
+    table.add_row("runs", *(str(side.runs) for side in found.sides))
+    table.add_row("GPUs", *(NOTHING if side.gpus is None else str(side.gpus) for side in found.sides))
+    for key in found.sides[0].values:
+        table.add_row(key, *(_value(key, side.values.get(key)) for side in found.sides))
+    console.print(table)
+    for side in found.sides[1:]:
+        mine = [contrast for contrast in found.contrasts if contrast.label == side.label]
+        console.print()
+        console.print(Text(f"{side.label} against {found.sides[0].label}", style="bold"))
+        console.print(_contrasts(mine))
+    if found.differences:
+        console.print()
+        table = _table("differs", *(printable(side.label) for side in found.sides))
+        for difference in found.differences:
+            table.add_row(difference.what, *(printable(value)[:60] or NOTHING for value in difference.values))
+        console.print(table)
+    console.print()
+
+
+def _contrasts(contrasts: Sequence[Contrast]) -> Table:
+    from rich.text import Text
+
+    table = _table("", "effect", "95 % interval", "", "paired by")
+    for contrast in contrasts:
+        text, style = STANDINGS[contrast.standing]
+        ends = (contrast.low, contrast.high)
+        known = f"{_change(contrast, ends[0])} to {_change(contrast, ends[1])}" if None not in ends else "not known"
+        slower = f", {percent(contrast.slower_share)} slower" if contrast.slower_share is not None else ""
+        within = " (within run)" if contrast.interval == "within_run" else ""
+        by = f"{contrast.paired_by}{within}{slower}"
+        table.add_row(contrast.metric, _change(contrast, contrast.effect), known, Text(text, style=style), by)
+    return table
+
+
+def _change(contrast: Contrast, number: float | None) -> str:
+    if number is None:
+        return NOTHING
+    return f"{number * 100:+.3g} {'pp' if contrast.kind == 'share' else '%'}".replace("-", "\N{MINUS SIGN}")
+
+
+def _value(key: str, number: float | None) -> str:
+    if number is None:
+        return NOTHING
+    if "." in key:
+        return seconds(number)
+    return percent(number) if key in ("attainment", "failed") else rate(number)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %"
+
+
+def _table(*headers: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column(headers[0], no_wrap=True)
+    for header in headers[1:]:
+        table.add_column(header, justify="right")
+    return table

@@ -1,0 +1,170 @@
+"""The page: complete in itself, honest, the same every time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import msgspec
+import pytest
+
+from metrics.bins import bins
+from metrics.decision import decide
+from metrics.rundir import Run
+from metrics.summary import summarise
+from reports.page import PageData, RunView, breakable, json_text, render_html
+from reports.static import vega_bundle
+from tests.reports import samples
+from tests.reports.conftest import Check
+
+PAGES = ["one_html", "demo_html"]
+
+
+def readable(html: str) -> str:
+    """The page without the Vega bundle and drawn charts, whose text depends on the machine's fonts."""
+    html = html.replace(vega_bundle(), "VEGA")
+    return re.sub(r"<svg xmlns.*?</svg>", "<svg/>", html, flags=re.DOTALL)
+
+
+def page_of(run: Run, label: str) -> PageData:
+    """The page of one run, judged by the sample targets."""
+    found = RunView(label=label, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS))
+    return PageData(title=label, runs=[found])
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)))
+
+
+def test_page_is_as_it_was(golden: Check) -> None:
+    """A change of the page is a change of a file a person reads."""
+    golden("page.html", readable(render_html(samples.single_page(requests=40))))
+
+
+def test_same_input_same_bytes() -> None:
+    """Nothing random, no clock: two renderings are equal."""
+    page = samples.demo_page(requests=30)
+    assert render_html(page) == render_html(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_id_is_unique(page: str, request: pytest.FixtureRequest) -> None:
+    """Ids of page, charts and their clip paths do not collide, and every reference has its target."""
+    html = request.getfixturevalue(page).replace(vega_bundle(), "")
+    ids = Counter(re.findall(r'\sid="([^"]+)"', html))
+    assert [] == [name for name, n in ids.items() if n > 1]
+    referred = re.findall(r'(?:aria-labelledby|aria-describedby|data-spec)="([^"]+)"', html)
+    assert set(referred) <= set(ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_fetched(page: str, request: pytest.FixtureRequest) -> None:
+    """No address of another machine is loaded: no src, no stylesheet, no font, no import."""
+    html = request.getfixturevalue(page).replace(vega_bundle(), "")
+    assert [] == re.findall(r'(?:src|href)="(?!#|data:,)[^"]*"', html)
+    assert "@import" not in html
+    assert [] == re.findall(r"url\((?!#)", html)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_value_is_nan(page: str, request: pytest.FixtureRequest) -> None:
+    """Neither text nor data nor drawn charts hold NaN, Infinity or undefined."""
+    html = request.getfixturevalue(page).replace(vega_bundle(), "")
+    assert [] == re.findall(r"\b(?:NaN|nan|Infinity|undefined)\b", html)
+    for spec in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
+        assert "layer" in json.loads(spec)
+
+
+def test_sizes_stay_within_budget(one_html: str) -> None:
+    """1.6 MB for one run, 2.5 MB for ten."""
+    ten = [samples.view("chunked", requests=200, seed=i) for i in range(10)]
+    many = PageData(title="ten", runs=[msgspec.structs.replace(v, label=f"run {i}") for i, v in enumerate(ten)])
+    assert len(one_html.encode()) < 1_600_000
+    assert len(render_html(many).encode()) < 2_500_000
+
+
+def test_the_page_reads_without_script(demo_html: str) -> None:
+    """Headline, decision table, findings, drawn charts and numbers stand in the document itself."""
+    told = text_of(demo_html)
+    assert "Disaggregated wins: 1.35 times the goodput per GPU of chunked" in told
+    for name in ("Colocated", "Chunked", "Disaggregated"):
+        assert name in told
+    assert demo_html.count("<svg xmlns") == demo_html.count('class="chart"')
+
+
+def test_foreign_text_is_escaped() -> None:
+    """A server's error text, a label or a header cannot become markup or end a script."""
+    evil = "</script><script>alert(1)</script><img src=x>"
+    run = samples.run(requests=30, failures=0.5)
+    run.table.errors[0] = evil
+    run.info.trace_name = evil
+    html = render_html(
+        PageData(
+            title=evil,
+            runs=[RunView(label=evil, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS))],
+        )
+    )
+    assert evil not in html
+    assert "<img src=x" not in html
+    assert "&lt;/script&gt;" in html
+
+
+def test_an_unsound_run_says_so_before_anything_else() -> None:
+    """The headline of an invalid run is its reason, never its attainment."""
+    run = samples.run(requests=30)
+    run.table.rows["sent_s"] += 0.2
+    html = render_html(
+        PageData(
+            title="late",
+            runs=[RunView(label="late", summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS))],
+        )
+    )
+    assert "<h1>This measurement is not sound. The client sent late" in html
+    assert html.index("Can these figures be trusted?") < html.index("<figure>")
+
+
+def test_method_names_everything_needed_to_repeat(one_html: str) -> None:
+    """Hashes, seed, salt, versions, settings with their origin, and a command that pins seed and salt."""
+    told = text_of(one_html)
+    for needed in (
+        "9f3b6c2a",
+        "b2f0c1d4a7e95833",
+        "--seed 1",
+        "--salt 9f3b6c2a",
+        "3.11.7",
+        "GOODPUT_SLO",
+        "goodput.toml",
+    ):
+        assert needed in told
+
+
+def test_a_run_that_sent_nothing_still_has_a_page() -> None:
+    """No answer, no event, no SLO: the page says what there is."""
+    run = samples.run(requests=12, failures=1.0)
+    run.table.events = None
+    html = render_html(PageData(title="empty", runs=[RunView(label="x", summary=summarise(run), bins=bins(run, None))]))
+    assert "0 of 12 requests were answered" in text_of(html)
+
+
+def test_a_decision_without_goodput_still_has_a_page() -> None:
+    """Before any search the table stands with dashes and no chart of goodput."""
+    page = samples.demo_page(requests=20)
+    assert page.decision is not None
+    rows = [msgspec.structs.replace(row, goodput_per_gpu=None, goodput_per_s=None) for row in page.decision.rows]
+    html = render_html(msgspec.structs.replace(page, decision=decide(rows)))
+    assert "No deployment can be ranked." in html
+    assert "How much each GPU serves" not in html
+
+
+def test_a_deployment_breaks_after_its_commas_only() -> None:
+    """Break opportunities are markup around escaped text."""
+    assert "a,<wbr>b &lt;c&gt;" == breakable("a,b <c>")
+
+
+def test_json_in_a_script_element_cannot_end_it() -> None:
+    """Angle brackets and ampersands are written as escapes; the value is unchanged."""
+    text = json_text({"a": "</script>&"})
+    assert "<" not in text
+    assert {"a": "</script>&"} == json.loads(text)
