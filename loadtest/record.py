@@ -13,6 +13,7 @@ import loadtest
 from loadtest import clock
 from loadtest.target import Measurement, OnProgress, Target
 from metrics import rundir
+from metrics.records import RecordTable
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo, Scalar
 from workloads.schedule import Schedule
@@ -42,9 +43,21 @@ def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
     """Write what happened, and say in run.json whether it is all."""
     rundir.write_table(directory, measurement.table)
     stopped = measurement.stopped_at_s
-    info = msgspec.structs.replace(info, state="complete" if stopped is None else "partial", stopped_at_s=stopped)
+    info = msgspec.structs.replace(
+        info,
+        state="complete" if stopped is None else "partial",
+        stopped_at_s=stopped,
+        stop_reason=measurement.stop_reason,
+        server=_with_cache_hits(info.server, measurement.table),
+    )
     rundir.write_info(directory, info)
     return Run(info, measurement.table)
+
+
+def _with_cache_hits(server: dict[str, Scalar], table: RecordTable) -> dict[str, Scalar]:
+    """The prompt tokens that answers said came from the server's prefix cache, where any did."""
+    hits = sum(worker.cached_prompt_tokens for worker in table.workers)
+    return {**server, "prefix_cache_hits": hits} if hits else server
 
 
 def planned_info(target: Target, schedule: Schedule) -> RunInfo:

@@ -33,10 +33,11 @@ OnProgress = Callable[["LoadProgress"], None]
 
 
 class Measurement(NamedTuple):
-    """What happened to every planned request; `stopped_at_s` is set when the user stopped the run early."""
+    """What happened to every planned request; `stopped_at_s` is set when the run was ended early, and why."""
 
     table: RecordTable
     stopped_at_s: float | None = None
+    stop_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,12 +198,15 @@ def _endpoint(url: str, api: str) -> Endpoint:
 def _replay(
     endpoint: Endpoint, settings: LoadSettings, schedule: Schedule, directory: Path, on_progress: OnProgress | None
 ) -> Measurement:
+    from loadtest.replay.limits import require_files
     from loadtest.swarm.coordinator import LoadPlan
     from loadtest.swarm.embed import run_load
 
+    require_files(schedule, settings.workers, settings.options.max_in_flight)
     plan = LoadPlan(directory.name, directory, endpoint, settings.options, settings.workers, settings.reactor)
     outcome = run_load(plan, on_progress)
-    return Measurement(merged(schedule, directory, settings.workers), outcome.stopped_at_s)
+    table = merged(schedule, directory, settings.workers)
+    return Measurement(table, outcome.stopped_at_s, outcome.stop_reason)
 
 
 def merged(schedule: Schedule, directory: Path, workers: int) -> RecordTable:

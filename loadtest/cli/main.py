@@ -21,8 +21,10 @@ PROJECT = "slo-goodput"
 
 # name: (module, what it is for); help is here so that `goodput --help` loads no command
 COMMANDS = {
-    "demo": ("loadtest.cli.demo", "Compare the three arrangements on this machine, in about a minute and a half."),
+    "demo": ("loadtest.cli.demo", "Compare the three arrangements here, in a minute and a half."),
     "run": ("loadtest.cli.run", "Replay a trace against a server and report what it delivered."),
+    "compare": ("loadtest.cli.compare", "Compare run sets or deployments, paired."),
+    "gate": ("loadtest.cli.gate", "Judge a candidate against a baseline: pass, fail or undecided."),
     "serve": ("loadtest.cli.serve", "Start a bundled backend and keep it running."),
     "report": ("loadtest.cli.report", "Rebuild the report of one or several runs."),
     "trace": ("loadtest.cli.trace", "Look at traces and built-in workloads."),

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from loadtest import config
 from loadtest.errors import UsageError
 
-COMMANDS = ("demo", "run", "serve", "report", "trace")
+COMMANDS = ("demo", "run", "compare", "gate", "serve", "report", "trace")
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h)")
@@ -81,8 +81,10 @@ class Command(click.Command):
         path = config.find_file(Path.cwd(), os.environ)
         if path is not None and self.name:
             document = config.read_file(path, COMMANDS)
+            nested = parent is not None and parent.parent is not None  # `goodput trace info` reads [trace]
+            section = (parent.info_name if parent is not None and nested else None) or self.name
             names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
-            extra["default_map"] = config.settings_of(path, document, self.name, names)
+            extra["default_map"] = config.settings_of(path, document, section, names)
         return super().make_context(info_name, args, parent, **extra)
 
 

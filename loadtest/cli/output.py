@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,24 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from metrics.decision import Decision
     from metrics.rundir import Run
     from metrics.slo import SLO
     from metrics.summary import Summary
 
 SUMMARY, REPORT = "summary.json", "report.html"
-WIDTH = 80
-
-
-def console() -> Console:
-    """stdout as rich sees it: 80 columns unless the terminal is narrower; plain when it is none."""
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    width = min(os.get_terminal_size().columns, 120) if terminal else WIDTH
-    return Console(width=width, no_color=bool(os.environ.get("NO_COLOR")) or None, highlight=False)
 
 
 def print_json(document: Any) -> None:
@@ -40,18 +26,30 @@ def print_json(document: Any) -> None:
 
 def print_summary(summary: Summary) -> None:
     """The result as text on stdout."""
-    from reports.text import render_text
+    from reports.text import console, render_text
 
     render_text(summary, console())
 
 
-def write_summary(directory: Path, summary: Summary) -> None:
-    """summary.json of a run directory."""
+def print_decision(decision: Decision) -> None:
+    """A comparison as a table and a sentence on stdout."""
+    from reports.text import console, render_decision
+
+    render_decision(decision, console())
+
+
+def write_json(path: Path, document: Any) -> None:
+    """A JSON file, whole or not at all."""
     import msgspec
 
     from metrics.rundir import write_atomically
 
-    write_atomically(directory / SUMMARY, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
+
+def write_summary(directory: Path, summary: Summary) -> None:
+    """summary.json of a run directory."""
+    write_json(directory / SUMMARY, summary)
 
 
 def page(
@@ -62,9 +60,8 @@ def page(
     decision: Decision | None = None,
 ) -> str:
     """The HTML report of labelled runs and their summaries."""
-    from reports.page import PageData, RunView, render_html
-
     from metrics.bins import bins
+    from reports.page import PageData, RunView, render_html
 
     views = [
         RunView(label=label, summary=summary, bins=bins(run, slo))

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 @click.command(cls=options.Command)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--format", "format_", type=click.Choice(["html", "text", "json"]), default="html", show_default=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["html", "text", "json"]),
+    default="html",
+    show_default=True,
+    help="What to make.",
+)
 @click.option("--slo", metavar="SLO", help="Judge by this SLO instead of the recorded one.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="HTML file.  [default: in RUN]")
 @click.option("--json", "json", is_flag=True, help="The same as --format json.")

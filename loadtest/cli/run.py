@@ -20,32 +20,50 @@ if TYPE_CHECKING:
     from metrics.summary import Summary
     from workloads.trace import Trace
 
+APIS = ("completions", "chat", "llamacpp", "ollama", "ollama-chat")
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
 
 
 @click.command(cls=options.Command)
-@click.option("--target", metavar="URL", help="The server to load, OpenAI style.")
-@click.option("--backend", metavar="DEPLOYMENT", help="Or a bundled one, e.g. emulated:chunked,instances=2.")
+@click.option("--target", metavar="URL", help="Server to load.")
+@click.option("--backend", metavar="DEPLOYMENT", help="Or a bundled one: emulated:chunked,instances=2.")
 @click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay.")
 @click.option("--rate", type=float, metavar="R", help="Scale time to exactly R requests per second.")
 @click.option("--speed", type=float, metavar="X", help="Or replay X times as fast.")
 @click.option("--duration", type=DURATION, metavar="TIME", help="Length of the run; the first part of a file.")
 @click.option("--requests", type=int, metavar="N", help="At most N requests.")
-@click.option("--warmup", type=DURATION, default="0s", show_default=True, metavar="TIME", help="Not counted.")
+@click.option(
+    "--warmup", type=DURATION, default="0s", show_default=True, metavar="TIME", help="First part, not counted."
+)
 @click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=200ms,tpot=50ms,share=90%.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides lengths and arrivals.")
-@click.option("--salt", metavar="TEXT", help="With the seed, decides prompts; fresh unless given.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that send.")
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit.")
-@click.option("--max-lateness", type=DURATION, default="2s", show_default=True, metavar="TIME", help="Skip beyond.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals.")
+@click.option("--salt", metavar="TEXT", help="Decides prompts.  [default: fresh]")
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
+)
+@click.option(
+    "--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit between tokens."
+)
+@click.option(
+    "--max-lateness", type=DURATION, default="2s", show_default=True, metavar="TIME", help="Skip what is later."
+)
 @click.option("--max-in-flight", type=click.IntRange(1), metavar="N", help="Cap; the replay is then not open loop.")
-@click.option("--spin-us", type=click.IntRange(0), default=0, show_default=True, help="Spin before each instant.")
+@click.option(
+    "--spin-us", type=click.IntRange(0), default=0, show_default=True, metavar="US", help="Spin before each instant."
+)
+@click.option("--abort-on", metavar="RULE", help="End early when e.g. 'failed > 20%' or 'ttft.p90 > 5s'.")
 @click.option("--reactor", type=click.Choice(["hub", "epoll"]), default="hub", show_default=True, help="Event loop.")
-@click.option("--model", metavar="NAME", help="Model to ask for; the server's only one unless given.")
-@click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]")
-@click.option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the API key.")
+@click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
+@click.option("--api", type=click.Choice(APIS), help="API to use.  [default: completions]")
+@click.option("--path", metavar="PATH", help="Send there instead of the API's own path.")
+@click.option("--extra-body", multiple=True, metavar="K=V|JSON", help="Extra fields of the request body.")
+@click.option("--no-stream", is_flag=True, help="Ask for answers in one piece; TTFT is then not measurable.")
+@click.option("--api-key-env", metavar="VARIABLE", help="Variable that holds the API key.")
+@click.option("--api-key-file", metavar="FILE", help="Or a file that holds it.")
 @click.option("--header", "header", type=HEADER, multiple=True, metavar="'NAME: VALUE'", help="Extra header.")
+@click.option("--ca-file", metavar="FILE", help="Certificate authority of an https target.")
+@click.option("--no-verify", is_flag=True, help="Do not check the certificate.")
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs behind --target, for per-GPU figures.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Run directory.  [default: runs/...]")
 @click.option("--tag", type=TAG, multiple=True, metavar="K=V", help="Written into run.json.")
@@ -73,14 +91,13 @@ def run(context: click.Context, /, **given: Any) -> int:
     trace = workload.read()
     directory = given["out"] or _default_directory(given, workload, trace)
     opened = _target(given, slo, directory)
-    created = not directory.exists()
+    created = [folder for folder in (directory, directory.parent) if not folder.exists()]
     rundir.create(directory)
     try:
         with opened as target:
             return _measure(context, target, workload, trace, slo, directory)
     finally:
-        if created:
-            _remove_if_empty(directory)
+        _remove_if_empty(created)
 
 
 def _dry_run(workload: Workload, *, as_json: bool) -> int:
@@ -114,10 +131,10 @@ def _default_directory(given: dict[str, Any], workload: Workload, trace: Trace) 
     return Path("runs") / "_".join([moment, Path(workload.trace).stem, rate, _arrangement(given)])
 
 
-def _remove_if_empty(directory: Path) -> None:
+def _remove_if_empty(created: list[Path]) -> None:
     """A run that never began leaves nothing behind, unless a server wrote a log."""
-    for folder in (directory, directory.parent):
-        if any(folder.iterdir()) or folder == Path():
+    for folder in created:
+        if any(folder.iterdir()):
             return
         folder.rmdir()
 
@@ -151,17 +168,26 @@ def _endpoint(given: dict[str, Any], url: str | None) -> Any:
         model=given["model"],
         api=given["api"],
         api_key_env=given["api_key_env"] or "",
+        api_key_file=given["api_key_file"] or "",
         headers=given["header"],
+        ca_file=given["ca_file"] or "",
+        verify=not given["no_verify"],
+        stream=not given["no_stream"],
+        extra_body=given["extra_body"],
+        path=given["path"] or "",
     )
 
 
 def _settings(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
-    from loadtest.replay.sender import SenderOptions
+    from loadtest.replay.abort import AbortRule
+    from loadtest.replay.options import SenderOptions
     from loadtest.target import LoadSettings
 
     cap, workers = given["max_in_flight"], given["workers"]
     if cap is not None and cap < workers:
         raise UsageError(f"--max-in-flight {cap} leaves some of {workers} workers nothing to do", code="max_in_flight")
+    if given["abort_on"]:
+        AbortRule.parse(given["abort_on"])
     ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
     sender = SenderOptions(
         idle_timeout_s=given["timeout"],
@@ -169,6 +195,7 @@ def _settings(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
         max_lateness_s=given["max_lateness"],
         max_in_flight=cap,
         spin_us=given["spin_us"],
+        abort_on=given["abort_on"] or "",
     )
     return LoadSettings(sender, workers, given["reactor"])
 
@@ -250,8 +277,7 @@ def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) 
 def _exit_code(summary: Summary, died: TargetError | None) -> int:
     """What the run amounts to; one sentence on stderr when it is not well."""
     if summary.run.state == "partial":
-        click.echo("goodput: stopped by the user; the report covers what was due before", err=True)
-        return ExitCode.INTERRUPTED
+        return _exit_code_of_stopped(summary.run)
     if died is not None:
         click.echo(f"goodput: {died.message}\n         {died.hint}", err=True)
         return ExitCode.TARGET
@@ -265,3 +291,11 @@ def _exit_code(summary: Summary, died: TargetError | None) -> int:
         click.echo(f"goodput: the measurement is invalid: {found.message}", err=True)
         return ExitCode.INVALID
     return ExitCode.OK
+
+
+def _exit_code_of_stopped(info: RunInfo) -> int:
+    """130 when the user stopped it; 1 when a rule of the user's did."""
+    from metrics.runinfo import STOPPED_BY_USER
+
+    click.echo(f"goodput: {info.stop_reason}; the report covers what was due before", err=True)
+    return ExitCode.INTERRUPTED if info.stop_reason == STOPPED_BY_USER else ExitCode.FAILED

@@ -29,7 +29,8 @@ def serve(deployment: str, host: str, port: int, as_json: bool) -> None:
 
     parsed = Deployment.parse(deployment)
     _require_servable(parsed.backend, deployment)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops it as cleanly as Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # `kill` is as clean as Ctrl-C, and both reach a background job
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="goodput-serve-") as folder:
         server = Server(command(str(parsed), host=host, port=port), log=Path(folder) / "server.log")
         try:

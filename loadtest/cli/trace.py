@@ -20,12 +20,12 @@ def trace() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="For a built-in workload.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 def info(source: str, seed: int, json: bool) -> int:
-    """Rows, rate, burstiness, lengths and oddities of a trace file or a built-in workload."""
+    """Print the rate, burstiness and lengths of a trace."""
     import msgspec
 
     from loadtest.cli import output
     from loadtest.workload import Workload
-    from workloads.lint import describe
+    from workloads.describe import describe
 
     found = describe(Workload(trace=source, seed=seed).read())
     if json:

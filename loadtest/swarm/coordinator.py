@@ -22,6 +22,7 @@ from loadtest.replay.sender import SenderOptions
 from loadtest.swarm import protocol
 from loadtest.swarm.protocol import Assignment, Beat, Claim, Go, Ready, Refusal, Stop
 from metrics import rundir
+from metrics.runinfo import STOPPED_BY_USER
 
 LIVENESS_NS = 10_000_000_000
 OWN_FREEZE_NS = 2_000_000_000
@@ -92,7 +93,7 @@ class Coordinator:
         self._t0_ns = 0
         self._stopped_ns = 0
         self._over = Event()
-        self.error = ""
+        self.error = self.stop_reason = ""
         _coordinators[environment] = self
         for kind, listener in (
             (protocol.CLAIM, self._on_claim),
@@ -108,7 +109,7 @@ class Coordinator:
         self._begun_ns = self._checked_ns = clock.monotonic_ns()
         self._t0_ns = self._stopped_ns = 0
         self._over.clear()
-        self.error = ""
+        self.error = self.stop_reason = ""
 
     @property
     def workers(self) -> int:
@@ -161,9 +162,12 @@ class Coordinator:
 
     def interrupt(self) -> None:
         """Stop early: workers close what is in flight and end their journals."""
+        self._stop(clock.monotonic_ns(), STOPPED_BY_USER)
+
+    def _stop(self, at_ns: int, reason: str) -> None:
         if self.over or self._stopped_ns:
             return
-        self._stopped_ns = clock.monotonic_ns()
+        self._stopped_ns, self.stop_reason = at_ns, reason
         if self._t0_ns:
             self._send_all(protocol.STOP, Stop(self._run))
         else:
@@ -236,6 +240,8 @@ class Coordinator:
                 self._send(protocol.STOP, Stop(beat.run), msg.node_id)
             return
         worker.beat = beat
+        if beat.aborted:
+            self._stop(beat.aborted_ns, beat.aborted)
         if beat.error:
             self.fail(f"worker {worker.index}: {beat.error}")
             self._send_all(protocol.STOP, Stop(self._run))
@@ -277,7 +283,6 @@ def _assignment(plan: LoadPlan, index: int) -> Assignment:
         options=options,
         reactor=plan.reactor,
     )
-
 
 
 def watch(coordinator: Coordinator) -> None:

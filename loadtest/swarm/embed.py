@@ -33,6 +33,7 @@ class LoadOutcome:
 
     interrupted: bool = False
     stopped_at_s: float | None = None
+    stop_reason: str = ""
     workers_lost: tuple[int, ...] = ()
 
 
@@ -56,7 +57,8 @@ def run_load(plan: LoadPlan, on_progress: OnProgress | None = None) -> LoadOutco
         _quit(environment)
     if coordinator.error:
         raise GoodputError(coordinator.error, code="worker_failed")
-    return LoadOutcome(coordinator.interrupted, coordinator.stopped_at_s, tuple(coordinator.lost))
+    reason = coordinator.stop_reason
+    return LoadOutcome(coordinator.interrupted, coordinator.stopped_at_s, reason, tuple(coordinator.lost))
 
 
 def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) -> list[Server]:

@@ -15,7 +15,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.errors import ExitCode, GoodputError, UsageError
+from loadtest.errors import ExitCode, GoodputError
 from loadtest.swarm.coordinator import Coordinator, coordinator_of, watch
 from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.session import Session
@@ -49,7 +49,8 @@ def on_init(environment: Environment, **_: object) -> None:
     """A replayer where requests are sent, a coordinator where the test is controlled."""
     runner, options = environment.runner, environment.parsed_options
     if options is not None and getattr(options, "enable_rebalancing", False):
-        _give_up(environment, UsageError("--enable-rebalancing would replay a part of the schedule twice"))
+        sys.stderr.write("goodput: --enable-rebalancing would replay a part of the schedule twice\n")
+        sys.exit(ExitCode.USAGE)
     if not isinstance(runner, MasterRunner):
         Replayer(environment)
     if not isinstance(runner, WorkerRunner):

@@ -82,6 +82,8 @@ class Beat(msgspec.Struct, frozen=True):
     in_flight: int = 0
     finished: int = 0
     failed: int = 0
+    aborted: str = ""  # why this worker ended the run early, by the rule of --abort-on
+    aborted_ns: int = 0
     done: bool = False
     error: str = ""
 

@@ -1,0 +1,148 @@
+"""`goodput compare`: several run sets or deployments side by side, paired by run and by request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loadtest.cli import load_options, options
+from loadtest.cli.load_options import load_options as with_load_options
+from loadtest.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from loadtest.pairs import Replay
+    from loadtest.sides import Side, StoredSide
+    from metrics.compare import RunSet
+    from metrics.rundir import Run
+    from metrics.slo import SLO
+
+COMPARISON = "comparison.json"
+
+
+@click.command(cls=options.Command)
+@click.argument("sides", nargs=-1, metavar="SIDE...")
+@click.option("--launch", "launch", multiple=True, metavar="FILE", help="A side described by a launch file.")
+@click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Only these, e.g. ttft.p90.")
+@click.option(
+    "--pairs", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each side, interleaved."
+)
+@with_load_options
+@click.pass_context
+def compare(context: click.Context, /, **given: Any) -> int:
+    """Compare run sets or deployments with the first of them.
+
+    SIDE is a run directory, a folder of them, a URL, or a deployment like emulated:chunked,instances=2. Servers are
+    measured in turn on the same arrivals; stored runs must have replayed one schedule.
+    """
+    texts = [*given["sides"], *given["launch"]]
+    if len(texts) < 2:
+        raise UsageError("a comparison needs two sides", hint="goodput compare A B", code="too_few_sides")
+    slo = options.parse_slo(given["slo"])
+    return _run(context, given, [load_options.side_of(text, given, slo) for text in texts], slo)
+
+
+def _run(context: click.Context, given: dict[str, Any], sides: list[Side | StoredSide], slo: SLO | None) -> int:
+    from loadtest.sides import StoredSide
+    from metrics.compare import compare as compare_sets
+
+    given_runs = [side for side in sides if isinstance(side, StoredSide)]
+    if given_runs and len(given_runs) < len(sides):
+        raise UsageError("stored runs and servers cannot be compared in one go", hint="goodput gate can", code="mixed")
+    if given_runs:
+        sets = _stored_sets(given_runs, slo)
+    else:
+        sets = _measured_sets(context, given, [side for side in sides if not isinstance(side, StoredSide)], slo)
+    found = compare_sets(sets, given["metrics"])
+    return _publish(given, found, sets)
+
+
+def _stored_sets(sides: list[StoredSide], slo: SLO | None) -> list[RunSet]:
+    """The runs in the folders, judged by the given SLO or the one they share."""
+    from metrics.compare import RunSet
+    from metrics.slo import SLO
+
+    runs = [[side.run(number) for number in range(1, len(side.folders) + 1)] for side in sides]
+    recorded = {run.info.slo for found in runs for run in found}
+    if slo is None and len(recorded) > 1:
+        raise UsageError("the runs were made with different SLOs", hint="choose one with --slo", code="different_slo")
+    text = next(iter(recorded))
+    judged = slo or (SLO.parse(text) if text else None)
+    same = [[_under(run, judged) for run in found] for found in runs]
+    return [
+        RunSet(label, found, judged) for label, found in zip(_distinct([s.label for s in sides]), same, strict=True)
+    ]
+
+
+def _under(run: Run, slo: SLO | None) -> Run:
+    import msgspec
+
+    from metrics.rundir import Run
+
+    return Run(msgspec.structs.replace(run.info, slo="" if slo is None else str(slo)), run.table)
+
+
+def _measured_sets(context: click.Context, given: dict[str, Any], sides: list[Side], slo: SLO | None) -> list[RunSet]:
+    """Every side in turn, forwards and backwards, as often as asked."""
+    from loadtest.pairs import WARMUP_SHARE, Replay
+    from loadtest.sides import VirtualSide
+    from metrics.compare import RunSet
+    from metrics.rundir import create, load
+
+    rate = load_options.default_rate(sides[0], given, slo)
+    if rate is not None:
+        click.echo(f"rate: {rate:g}/s, 80 % of the first side's simulated goodput", err=True)
+    probe = Replay(
+        load_options.workload_of(given, rate),
+        slo,
+        options.command_line(context),
+        virtual=all(isinstance(side, VirtualSide) for side in sides),
+        warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
+    )
+    directory = create(given["out"] or _default_directory())
+    runs: list[list[Run]] = [[] for _ in sides]
+    for number in range(1, given["pairs"] + 1):
+        places = range(len(sides)) if number % 2 else reversed(range(len(sides)))
+        for place in places:
+            folder = create(directory / f"run-{number:02d}-{place + 1}")
+            _measure(sides[place], probe, number, folder)
+            runs[place].append(load(folder))
+    return [RunSet(label, found, slo) for label, found in zip(_distinct([s.label for s in sides]), runs, strict=True)]
+
+
+def _measure(side: Side, probe: Replay, number: int, folder: Path) -> None:
+    with side.open(folder) as target:
+        sample = probe(target, number, folder)
+    click.echo(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
+
+
+def _default_directory() -> Path:
+    from loadtest import clock
+
+    return Path("comparisons") / f"{clock.utc_now().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
+
+
+def _distinct(labels: list[str]) -> list[str]:
+    """Labels that tell the sides apart."""
+    return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)]
+
+
+def _publish(given: dict[str, Any], found: Any, sets: list[RunSet]) -> int:
+    """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess."""
+    from loadtest.cli import output
+    from reports.text import console
+    from reports.text_gate import render_comparison
+
+    if given["out"] is not None:
+        given["out"].mkdir(parents=True, exist_ok=True)
+        output.write_json(given["out"] / COMPARISON, found)
+        firsts = [(side.label, side.runs[0]) for side in sets]
+        html = output.page(found.sentence, firsts, [side.summaries[0] for side in sets], sets[0].slo)
+        output.write_page(given["out"] / output.REPORT, html)
+    if given["json"]:
+        output.print_json(found)
+    else:
+        render_comparison(found, console())
+    return ExitCode.INVALID if found.invalid else ExitCode.OK

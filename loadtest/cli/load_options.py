@@ -1,0 +1,151 @@
+"""Options of every command that measures two or more servers: the workload, and how it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from loadtest.cli.options import DURATION, HEADER
+from loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from loadtest.sides import EndpointOptions, Side, StoredSide
+    from loadtest.target import LoadSettings
+    from loadtest.workload import Workload
+    from metrics.slo import SLO
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DRAIN_S = 60.0
+_DRAIN_PER_TTFT = 20.0
+SHARE_OF_GOODPUT = 0.8
+
+_OPTIONS = (
+    click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay."),
+    click.option("--rate", type=float, metavar="R", help="Requests per second.  [default: 80 % of baseline goodput]"),
+    click.option("--speed", type=float, metavar="X", help="Or replay X times as fast as the trace."),
+    click.option("--duration", type=DURATION, metavar="TIME", help="Length of each run."),
+    click.option("--requests", type=int, metavar="N", help="At most N requests in each run."),
+    click.option("--warmup", type=DURATION, metavar="TIME", help="Not counted.  [default: first 20 %]"),
+    click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=200ms,tpot=50ms,share=90%."),
+    click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals."),
+    click.option("--virtual", is_flag=True, help="Emulated deployments on the simulator, not live."),
+    click.option("--set", "set_", multiple=True, metavar="[SIDE.]K=V", help="Value for {K} in the launch files."),
+    click.option(
+        "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
+    ),
+    click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit."),
+    click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]"),
+    click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]"),
+    click.option("--api-key-env", metavar="VARIABLE", help="Variable that holds the API key."),
+    click.option("--header", "header", type=HEADER, multiple=True, metavar="'NAME: VALUE'", help="Extra header."),
+    click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for runs and results."),
+    click.option("--json", "json", is_flag=True, help="Print one JSON document."),
+)
+
+
+def load_options(command: F) -> F:
+    """All of them, in this order."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def workload_of(given: dict[str, Any], rate_per_s: float | None = None) -> Workload:
+    """The workload that the options describe; `rate_per_s` where they leave it open."""
+    from loadtest.workload import Workload
+
+    chosen = given["rate"] if given["rate"] is not None or given["speed"] is not None else rate_per_s
+    return Workload(
+        trace=given["trace"],
+        rate_per_s=chosen,
+        speed=given["speed"],
+        duration_s=given["duration"],
+        requests=given["requests"],
+        warmup_s=given["warmup"] or 0.0,
+        seed=given["seed"],
+    )
+
+
+def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
+    """How the load is sent."""
+    from loadtest.replay.sender import SenderOptions
+    from loadtest.target import LoadSettings
+
+    ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
+    sender = SenderOptions(idle_timeout_s=given["timeout"], drain_limit_s=max(_DRAIN_S, _DRAIN_PER_TTFT * ttft_s))
+    return LoadSettings(sender, given["workers"])
+
+
+def endpoint_of(given: dict[str, Any]) -> EndpointOptions:
+    """How a live server is asked."""
+    from loadtest.sides import EndpointOptions
+
+    return EndpointOptions(given["model"], given["api"], given["api_key_env"] or "", tuple(given["header"]))
+
+
+def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -> Side | StoredSide:
+    """A folder of runs, a launch file, a URL or a deployment's text."""
+    from loadtest.sides import BundledSide, UrlSide, VirtualSide, launched, stored
+
+    path = Path(text)
+    if path.suffix == ".toml" and path.is_file():
+        return launched(path, chosen(given["set_"], name), settings_of(given, slo), endpoint_of(given))
+    if path.is_dir():
+        found = stored(path)
+        if found is None:
+            raise UsageError(f"{text} holds no run", hint="name a run directory, or a folder of them", code="not_a_run")
+        return found
+    deployment = _deployment(text)
+    if deployment.url is not None:
+        if given["virtual"]:
+            raise UsageError(f"--virtual is for emulated deployments, not for {text}", code="virtual")
+        return UrlSide(deployment.label, deployment.url, settings_of(given, slo), endpoint_of(given))
+    if given["virtual"]:
+        return VirtualSide(str(deployment), deployment)
+    return BundledSide(str(deployment), deployment, settings_of(given, slo), given["api"])
+
+
+def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:
+    """`--set` values for one side: K=V for both, baseline.K=V or candidate.K=V for one."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        side, dot, rest = key.partition(".")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} is not K=V", code="bad_set")
+        if dot and side in ("baseline", "candidate"):
+            if side != name:
+                continue
+            key = rest
+        found[key] = value
+    return found
+
+
+def default_rate(side: Side | StoredSide, given: dict[str, Any], slo: SLO | None) -> float | None:
+    """80 % of the goodput that the simulator finds for an emulated baseline; None where that is no question."""
+    from loadtest.search import Search, VirtualRuns
+    from loadtest.sides import BundledSide, VirtualSide
+    from workloads.synth import BUILTIN
+
+    asked = given["rate"] is not None or given["speed"] is not None
+    if asked or slo is None or given["trace"] not in BUILTIN or not isinstance(side, BundledSide | VirtualSide):
+        return None
+    if side.deployment.backend != "emulated":
+        return None
+    found = Search(VirtualRuns(side.deployment, given["trace"], slo), slo.share).run(1.0, 6).goodput
+    return float(f"{SHARE_OF_GOODPUT * found.rate:.3g}")
+
+
+def _deployment(text: str) -> Any:
+    from loadtest.deployment import Deployment
+
+    try:
+        return Deployment.parse(text)
+    except UsageError as error:
+        if "/" in text or text.endswith(".toml"):
+            raise UsageError(f"there is no {text}", hint=error.hint, code="no_such_side") from None
+        raise
