@@ -157,7 +157,8 @@ def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
         raise UsageError("--gpus is for --target: a bundled backend's GPUs follow from its text", code="gpus")
     if deployment.backend != "emulated":
         raise UsageError(f"the {deployment.backend} backend is not part of this version", code="bad_deployment")
-    return SupervisedTarget(deployment, settings, directory / "server.log", given["api"] or "completions")
+    api, model = given["api"] or "completions", given["model"] or ""
+    return SupervisedTarget(deployment, settings, directory / "server.log", api, model)
 
 
 def _endpoint(given: dict[str, Any], url: str | None) -> Any:
