@@ -8,12 +8,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from loadtest import fetch
 from loadtest.errors import UsageError
-from workloads import shape
-from workloads.formats import read_trace
-from workloads.schedule import Schedule, plan
+from workloads import catalog, model, shape
+from workloads.formats import NO_ARRIVALS, read_trace
+from workloads.formats.columns import Columns
+from workloads.formats.rows import ZeroTokens
+from workloads.lint import Finding, lint
+from workloads.recipe import Arrivals, step
+from workloads.schedule import Schedule, Think, plan
 from workloads.synth import BUILTIN, generate
 from workloads.trace import Trace
+
+RECORDED = "recorded"
+
+# Each use of chance has a stream of its own, so that one option never changes what another draws.
+_STEPS, _ARRIVALS, _THINK = 1, 2, 3
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +41,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     warmup_s: float = 0.0
     seed: int = 0
     salt: str = ""
+    format: str | None = None
+    columns: str | None = None
+    zero_tokens: ZeroTokens = "drop"
+    shape: tuple[str, ...] = ()
+    arrivals: str = RECORDED
+    think: str | None = None  # `recorded` or a mean in seconds: later turns of a session wait for the answer before
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         if self.rate_per_s is not None and self.speed is not None:
@@ -46,42 +63,111 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises UsageError or WorkloadError when the trace cannot be used as asked.
         """
-        if self.trace in BUILTIN:
-            return self._generated(max_tokens)
-        return self._from_file(max_tokens)
+        for text in self.shape:
+            step(text)  # a misspelt one is found before a large file is read
+        return self.shaped(self.source(), max_tokens)
 
-    def schedule(self, trace: Trace) -> Schedule:
-        """The plan that replays `trace`."""
+    def shaped(self, trace: Trace, max_tokens: int | None = None) -> Trace:
+        """What --shape, --arrivals, --rate and the others make of a trace."""
+        process = Arrivals.parse(self.arrivals)
+        steps, rng = [step(text) for text in self.shape], self._rng(_STEPS)
+        for one in steps:
+            trace = one(trace, rng)
+        if max_tokens is not None:
+            trace = shape.fit_context(trace, max_tokens)
+        if process is not None:
+            return self._arranged(trace, process)
+        if any(word.startswith(NO_ARRIVALS) for word in trace.warnings):
+            raise UsageError(
+                f"{self.trace} says how long requests are, not when they come",
+                hint="say how: --arrivals poisson --rate 5",
+                code=NO_ARRIVALS,
+            )
+        return self._timed(trace)
+
+    def findings(self, trace: Trace, max_tokens: int | None = None) -> list[Finding]:
+        """What to know about the selected requests before one of them is sent."""
+        return [found for found in lint(trace, max_tokens=max_tokens) if found.level != "note"]
+
+    def schedule(self, trace: Trace, template_tokens: int = 0) -> Schedule:
+        """The plan that replays `trace`; `template_tokens` is what the server adds to a text."""
         if 0 < trace.span_s <= self.warmup_s:
             raise UsageError(
                 f"the warm-up of {self.warmup_s:g} s leaves nothing of a schedule of {trace.span_s:g} s to measure",
                 hint="shorten --warmup or lengthen the run",
                 code="all_warmup",
             )
-        return plan(trace, seed=self.seed, salt=self.salt or fresh_salt(), warmup_s=self.warmup_s)
+        return plan(
+            trace,
+            seed=self.seed,
+            salt=self.salt or fresh_salt(),
+            warmup_s=self.warmup_s,
+            think=self._thinking(),
+            tokenizer=self.tokenizer,
+            template_tokens=template_tokens if self.tokenizer else 0,
+        )
 
-    def _generated(self, max_tokens: int | None) -> Trace:
-        speed = self.speed or 1.0
-        trace = generate(
-            self.trace,
-            requests=self.requests,
-            duration_s=None if self.duration_s is None else self.duration_s * speed,
+    def _rng(self, use: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, use])
+
+    def _thinking(self) -> Think | None:
+        if self.think is None:
+            return None
+        return Think(None if self.think == RECORDED else float(self.think), self._rng(_THINK))
+
+    def source(self) -> Trace:
+        """The trace before anything is done to it: generated, or read."""
+        if self.trace in BUILTIN:
+            return self._generated(self.trace)
+        path = _path_of(self.trace)
+        if _holds_model(path):
+            return self._generated(model.load(path))
+        columns = Columns.parse(self.columns) if self.columns else None
+        return read_trace(path, format=self.format, columns=columns, zero_tokens=self.zero_tokens)
+
+    def _generated(self, workload: str | model.Model) -> Trace:
+        whole = self.shape or self.arrivals != RECORDED  # steps may need more rows than are sent in the end
+        return generate(
+            workload,
+            requests=None if whole else self.requests,
+            duration_s=None if self.duration_s is None else self.duration_s * (self.speed or 1.0),
             rate_per_s=self.rate_per_s,
             rng=np.random.default_rng(self.seed),
         )
-        trace = _fitted(trace, max_tokens)
-        return shape.to_rate(trace, self.rate_per_s) if self.rate_per_s else shape.speed(trace, speed)
 
-    def _from_file(self, max_tokens: int | None) -> Trace:
-        trace = _fitted(_read_file(self.trace), max_tokens)
+    def _timed(self, trace: Trace) -> Trace:
+        """The rows that --requests and --duration leave, at the asked rate or speed."""
         if self.rate_per_s is not None:
-            wanted = len(trace) if self.duration_s is None else max(1, round(self.rate_per_s * self.duration_s))
-            rows = min(wanted, self.requests or wanted)
-            return shape.to_rate(shape.head(trace, rows), self.rate_per_s)
-        trace = shape.speed(trace, self.speed or 1.0)
+            return shape.to_rate(self._first(trace, self.rate_per_s), self.rate_per_s)
+        trace = shape.speed(trace, self.speed) if self.speed else trace
         if self.duration_s is not None:
             trace = shape.window(trace, 0.0, self.duration_s)
         return trace if self.requests is None else shape.head(trace, self.requests)
+
+    def _first(self, trace: Trace, rate_per_s: float) -> Trace:
+        """The rows that are due in --duration at this rate, not more than --requests."""
+        wanted = len(trace) if self.duration_s is None else max(1, round(rate_per_s * self.duration_s))
+        if wanted > len(trace) and self.requests is None:
+            last_s = len(trace) / rate_per_s
+            trace = shape.warned(
+                trace,
+                f"short_trace: {len(trace)} requests last {last_s:.0f} s at this rate; --shape repeat=N makes more",
+            )
+        return shape.head(trace, min(wanted, self.requests or wanted))
+
+    def _arranged(self, trace: Trace, process: Arrivals) -> Trace:
+        """The rows at made-up times; at exactly --rate where the process has none of its own."""
+        if self.speed is not None:
+            raise UsageError("--speed is for recorded arrivals", hint="give --rate", code="arrivals_and_speed")
+        rate = self.rate_per_s or trace.mean_rate_per_s
+        if not process.own_rate and rate is not None:
+            trace = self._first(trace, rate)
+        elif self.requests is not None:
+            trace = shape.head(trace, self.requests)
+        trace = process.applied(trace, self.rate_per_s, self._rng(_ARRIVALS))
+        if process.own_rate:
+            return trace if self.duration_s is None else shape.window(trace, 0.0, self.duration_s)
+        return shape.to_rate(trace, rate) if rate is not None else trace
 
 
 def rejections(trace: Trace) -> dict[str, int]:
@@ -96,16 +182,28 @@ def fresh_salt() -> str:
     return f"{entropy:032x}"[:16]
 
 
-def _fitted(trace: Trace, max_tokens: int | None) -> Trace:
-    return trace if max_tokens is None else shape.fit_context(trace, max_tokens)
-
-
-def _read_file(name: str) -> Trace:
+def _path_of(name: str) -> Path:
+    """The file of a trace: as named, or a catalogue trace that has been fetched."""
     path = Path(name)
-    if not path.exists():
+    if path.exists():
+        return path
+    fetched = fetch.cached(name)
+    if fetched is not None:
+        return fetched
+    if name in catalog.names():
         raise UsageError(
-            f"there is no trace {name!r}: not a file, and not one of {', '.join(BUILTIN)}",
-            hint="check the spelling and the current directory",
-            code="unknown_trace",
+            f"the trace {name!r} has not been fetched yet", hint=f"goodput trace fetch {name}", code="not_fetched"
         )
-    return read_trace(path)
+    raise UsageError(
+        f"there is no trace {name!r}: not a file, and not one of {', '.join((*BUILTIN, *catalog.names()))}",
+        hint="check the spelling and the current directory",
+        code="unknown_trace",
+    )
+
+
+def _holds_model(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return model.is_model(file.read(400).decode("utf-8", "replace"))
+    except OSError:
+        return False  # read_trace says what is wrong

@@ -38,6 +38,9 @@ def traces(draw: st.DrawFn, min_rows: int = 1, max_rows: int = 40) -> Trace:
         prompt_tokens=column(tokens),
         output_tokens=column(tokens),
         session=column(st.integers(-1, 5)) if draw(st.booleans()) else None,
+        turn=column(st.integers(-1, 9)) if draw(st.booleans()) else None,
+        slo_class=column(st.integers(0, 3)) if draw(st.booleans()) else None,
+        origin_ns=draw(st.one_of(st.none(), st.integers(10**18, 2 * 10**18))),
         prefix=None if lengths is None else Prefix(np.append(0, np.cumsum(lengths)), np.arange(lengths.sum()) % 7),
         line=np.arange(2, rows + 2),
     )

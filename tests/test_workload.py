@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from loadtest.errors import UsageError
+from loadtest.fetch import cache_folder
 from loadtest.workload import Workload, fresh_salt, rejections
+from workloads import model
 from workloads.errors import WorkloadError
 
 
@@ -104,6 +106,105 @@ def test_what_cannot_be_replayed_is_refused(asked: dict[str, Any]) -> None:
     """Before any file is read."""
     with pytest.raises(UsageError):
         Workload(trace="azure-conv", **asked)
+
+
+def test_steps_come_before_the_rate(ten: str) -> None:
+    """--shape works on the trace, --requests and --rate on what it leaves; chance comes from the seed."""
+    assert [0.0, 0.5, 1.0] == arrivals(ten, shape=("window=4s+8s", "head=3"), rate_per_s=2.0)
+    assert 30 == len(arrivals(ten, shape=("repeat=3",)))
+    drawn = [arrivals(ten, shape=("sample=4",), seed=seed) for seed in (1, 1, 2, 3, 4)]
+    assert drawn[0] == drawn[1]
+    assert len({tuple(one) for one in drawn}) > 1
+
+
+def test_other_arrivals(ten: str) -> None:
+    """A process at exactly the rate for the duration; one with its own rates takes none and is cut by the duration."""
+    found = arrivals(ten, arrivals="poisson", rate_per_s=2.0, duration_s=3.0)
+    assert (6, 2.0) == (len(found), pytest.approx(5 / found[-1]))
+    assert [0.0, 0.25, 0.5] == arrivals(ten, arrivals="constant", rate_per_s=4.0, requests=3)
+    assert max(arrivals(ten, arrivals="steps:1@60s", duration_s=5.0)) < 5.0
+    for clash in ({"rate_per_s": 1.0}, {"speed": 2.0}):
+        with pytest.raises((UsageError, WorkloadError)):
+            arrivals(ten, arrivals="ramp:1..2", **clash)
+
+
+def test_lengths_need_arrivals(tmp_path: Path) -> None:
+    """A length-only file says so, and works with a process and a rate."""
+    path = tmp_path / "l.csv"
+    path.write_text("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n" + "5,5,10,1\n" * 4)
+    with pytest.raises(UsageError) as caught:
+        arrivals(str(path), rate_per_s=2.0)
+    assert "no_arrivals" == caught.value.code
+    assert [0.0, 0.5, 1.0, 1.5] == arrivals(str(path), arrivals="constant", rate_per_s=2.0)
+
+
+def test_a_short_trace_says_so(ten: str) -> None:
+    """Ten requests cannot last 60 s at 1/s."""
+    trace = Workload(trace=ten, rate_per_s=1.0, duration_s=60.0).read()
+    assert ["short_trace"] == [word.split(":")[0] for word in trace.warnings]
+    assert "repeat" in trace.warnings[0]
+
+
+def test_a_model_file(tmp_path: Path) -> None:
+    """A fitted model is generated from like a built-in workload."""
+    path = tmp_path / "mine.json"
+    path.write_bytes(model.encode(model.builtin("azure-code")))
+    asked = {"rate_per_s": 4.0, "duration_s": 30.0, "seed": 5}
+    assert arrivals("azure-code", **asked) == arrivals(str(path), **asked)
+
+
+def test_a_catalogue_trace(ten: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name once it has been fetched; before, the command that fetches it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        arrivals("mooncake-conversation")
+    assert ("not_fetched", "goodput trace fetch mooncake-conversation") == (caught.value.code, caught.value.hint)
+    file = cache_folder() / "mooncake-conversation.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(Path(ten).read_bytes())
+    assert 10 == len(arrivals("mooncake-conversation"))
+
+
+def test_a_log_of_ones_own(tmp_path: Path) -> None:
+    """--columns and --format reach the reader."""
+    path = tmp_path / "log.csv"
+    path.write_text("when,p,o,kind\n1,5,5,a\n2,6,6,b\n")
+    trace = Workload(trace=str(path), columns="time=when,prompt=p,output=o,class=kind").read()
+    assert trace.slo_class is not None
+    assert [0, 1] == trace.slo_class.tolist()
+    with pytest.raises(WorkloadError):
+        Workload(trace=str(path), format="azure-csv").read()
+
+
+def test_zero_tokens(tmp_path: Path) -> None:
+    """Dropped and counted, or replayed as 1 and counted."""
+    path = tmp_path / "z.csv"
+    path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,5,0\n1,5,5\n")
+    dropped, clamped = (Workload(trace=str(path), zero_tokens=policy).read() for policy in ("drop", "clamp"))
+    assert {"output_tokens<1": 1} == rejections(dropped)
+    assert ([1, 5], ["clamped"]) == (clamped.output_tokens.tolist(), [word.split(":")[0] for word in clamped.warnings])
+
+
+def test_thinking(tmp_path: Path) -> None:
+    """Later turns wait in the schedule; the seed decides for how long."""
+    path = tmp_path / "s.csv"
+    path.write_text("arrival_ns,prompt_tokens,output_tokens,session\n0,5,5,1\n1000000000,5,5,1\n2000000000,5,5,\n")
+    schedules = [
+        workload.schedule(workload.read())
+        for workload in (
+            Workload(trace=str(path), think=think, seed=seed) for think, seed in (("recorded", 0), ("5", 0), ("5", 0))
+        )
+    ]
+    assert [False, True, False] == schedules[0].waits.tolist()
+    assert [0.0, 1.0, 0.0] == schedules[0].think_s.tolist()
+    assert schedules[1].think_s.tolist() == schedules[2].think_s.tolist()
+
+
+def test_findings(ten: str) -> None:
+    """What is suspicious is known before a request is sent; notes of the reader are warnings already."""
+    workload = Workload(trace=ten)
+    assert [] == workload.findings(workload.read())
+    assert ["not_sendable"] == [found.code for found in workload.findings(workload.read(), 100)]
 
 
 def test_an_unknown_trace_names_the_built_in_ones() -> None:

@@ -1,8 +1,9 @@
-"""`describe`: the figures that tell what kind of load a trace is (`goodput trace info`)."""
+"""`lint`: what is suspicious about a trace, before a request is sent because of it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -10,101 +11,115 @@ from numpy.typing import NDArray
 
 from workloads.trace import Trace
 
-PERCENTILES = (0, 1, 25, 50, 75, 90, 99, 100)
-WINDOWS_S = (1, 10, 60)
+Level = Literal["error", "warning", "note"]
+
+_ATOM_SHARE, _ATOM_WIDTH = 0.03, 0.01  # a hundredth of the values' range holding this share of the rows
+_SAME_SHARE, _LEAST_ROWS = 0.2, 100
+_TICK_SHARE = 0.5
+_TICKS_NS = tuple((name, ns) for name, ns in (("minute", 60 * 10**9), ("second", 10**9), ("millisecond", 10**6)))
 
 
-class TokenInfo(msgspec.Struct, frozen=True):
-    """A token count's distribution; percentiles by linear interpolation, keyed `p0` ... `p100`."""
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to know; `error` when no run can come of it."""
 
-    total: int
-    mean: float
-    std: float
-    percentiles: dict[str, float]
+    code: str
+    level: Level
+    message: str
+    evidence: dict[str, float | int | str]
 
-
-class TraceInfo(msgspec.Struct, frozen=True):
-    """What `goodput trace info` prints. None where a figure needs more rows, or a span above zero.
-
-    `idc` is variance / mean of the arrivals in windows of w seconds (1 for a Poisson process), `largest_window` the
-    largest such count; both are keyed by w. `spearman` is the rank correlation of prompt and output tokens.
-    """
-
-    name: str
-    content_hash: str
-    rows: int
-    span_s: float
-    mean_rate_per_s: float | None
-    interarrival_cv: float | None
-    idc: dict[str, float | None]
-    largest_window: dict[str, int]
-    empty_1s_windows_share: float | None
-    longest_gap_s: float | None
-    prompt_tokens: TokenInfo
-    output_tokens: TokenInfo
-    spearman: float | None
-    prompts_below_512_share: float
-    sessions: int | None
-    rejected: dict[str, int]
-    warnings: list[str]
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
 
 
-def describe(trace: Trace) -> TraceInfo:
-    """The figures of a trace with at least one row."""
-    seconds = trace.arrival_ns / 1e9
-    gaps = np.diff(seconds)
-    counts = {w: _counts(trace.arrival_ns, w) for w in WINDOWS_S}
-    return TraceInfo(
-        name=trace.name,
-        content_hash=trace.content_hash,
-        rows=len(trace),
-        span_s=trace.span_s,
-        mean_rate_per_s=trace.mean_rate_per_s,
-        interarrival_cv=float(gaps.std() / gaps.mean()) if trace.span_s > 0 else None,
-        idc={str(w): _dispersion(counts[w]) for w in WINDOWS_S},
-        # A trace shorter than the window lies inside it.
-        largest_window={str(w): int(counts[w].max()) if len(counts[w]) else len(trace) for w in WINDOWS_S},
-        empty_1s_windows_share=float(np.mean(counts[1] == 0)) if len(counts[1]) else None,
-        longest_gap_s=float(gaps.max()) if len(gaps) else None,
-        prompt_tokens=_tokens(trace.prompt_tokens),
-        output_tokens=_tokens(trace.output_tokens),
-        spearman=_spearman(trace.prompt_tokens, trace.output_tokens),
-        prompts_below_512_share=float(np.mean(trace.prompt_tokens < 512)),
-        sessions=None if trace.session is None else len(np.unique(trace.session[trace.session >= 0])),
-        rejected=dict(Counter(row.reason for row in trace.rejected)),
-        warnings=list(trace.warnings),
-    )
+def lint(trace: Trace, *, max_tokens: int | None = None) -> list[Finding]:
+    """Findings about a trace's rows, clock and lengths, and (with the target's context) what cannot be sent to it."""
+    found = [*_from_reading(trace), *_clock(trace), *_repeated(trace)]
+    for name in ("prompt", "output"):
+        found += _atoms(name, getattr(trace, f"{name}_tokens"))
+    return found + ([] if max_tokens is None else _not_sendable(trace, max_tokens))
 
 
-def _counts(arrival_ns: NDArray[np.int64], window_s: int) -> NDArray[np.int64]:
-    """Arrivals in each window from the first arrival on, without the last one: the trace covers it only partly."""
-    window_ns = window_s * 1_000_000_000
-    return np.bincount(arrival_ns // window_ns)[: int(arrival_ns[-1]) // window_ns]
+def _from_reading(trace: Trace) -> list[Finding]:
+    found = []
+    if trace.rejected:
+        reasons = dict(Counter(row.reason for row in trace.rejected))
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        first = trace.rejected[0]
+        found.append(
+            _finding(
+                "rejected",
+                f"{len(trace.rejected)} of {len(trace) + len(trace.rejected)} rows are not replayed ({listed}; "
+                f"the first is line {first.line})",
+                **reasons,
+            )
+        )
+    for warning in trace.warnings:
+        code, _, sentence = warning.partition(": ")
+        level: Level = "error" if code == "no_arrivals" else "note"
+        found.append(Finding(code=code, level=level, message=sentence, evidence={}))
+    return found
 
 
-def _dispersion(counts: NDArray[np.int64]) -> float | None:
-    return float(counts.var() / counts.mean()) if len(counts) > 1 else None
+def _clock(trace: Trace) -> list[Finding]:
+    """Instants that many rows share, or a clock that only knows whole seconds: bursts that never were."""
+    if len(trace) < _LEAST_ROWS or trace.span_s == 0:
+        return []
+    instants = np.unique(trace.arrival_ns)
+    shared = 1 - len(instants) / len(trace)
+    tick = next((name for name, ns in _TICKS_NS if not (instants % ns).any()), None)
+    grid_s = float(np.median(np.diff(instants))) / 1e9
+    if shared < _TICK_SHARE and tick in (None, "millisecond"):
+        return []
+    what = f"all times are whole {tick}s"
+    if shared >= _TICK_SHARE:
+        what = f"{len(trace)} rows share {len(instants)} instants, about {grid_s:.3g} s apart"
+    message = f"{what}: replayed as they are, they make bursts that the source may not have seen; --shape spread"
+    return [_finding("quantised_clock", message, instants=len(instants), rows=len(trace), tick_s=grid_s)]
 
 
-def _tokens(values: NDArray[np.int32]) -> TokenInfo:
-    levels = np.percentile(values, PERCENTILES)
-    return TokenInfo(
-        total=int(values.sum(dtype=np.int64)),
-        mean=float(values.mean()),
-        std=float(values.std()),
-        percentiles={f"p{p}": float(level) for p, level in zip(PERCENTILES, levels, strict=True)},
-    )
+def _repeated(trace: Trace) -> list[Finding]:
+    """One pair of lengths again and again: a probe, a cron job, or a client that retries."""
+    if len(trace) < _LEAST_ROWS:
+        return []
+    pairs = trace.prompt_tokens.astype(np.int64) << 32 | trace.output_tokens
+    values, counts = np.unique(pairs, return_counts=True)
+    worst = int(counts.argmax())
+    share = counts[worst] / len(trace)
+    if share < _SAME_SHARE:
+        return []
+    prompt, output = int(values[worst]) >> 32, int(values[worst]) & 0xFFFF_FFFF
+    message = f"{share:.0%} of the rows have {prompt} prompt and {output} output tokens"
+    return [_finding("repeated_lengths", message, prompt=prompt, output=output, share=float(share))]
 
 
-def _spearman(a: NDArray[np.int32], b: NDArray[np.int32]) -> float | None:
-    ranks = _ranks(a), _ranks(b)
-    if len(a) < 2 or any(rank.std() == 0 for rank in ranks):
-        return None
-    return float(np.corrcoef(*ranks)[0, 1])
+def _atoms(name: str, values: NDArray[np.int32]) -> list[Finding]:
+    """Many rows in the last hundredth below a cap: lengths that a limit has cut."""
+    if len(values) < _LEAST_ROWS:
+        return []
+    distinct, counts = np.unique(values, return_counts=True)
+    width = max(1, int(np.percentile(values, 99.9) * _ATOM_WIDTH))
+    sums = np.concatenate(([0], np.cumsum(counts)))
+    share = (sums[1:] - sums[np.searchsorted(distinct, distinct - width, side="right")]) / len(values)
+    # A cap shows as a crowd with next to nothing above it.
+    above = 1 - sums[1:] / len(values)
+    capped = np.flatnonzero((share >= _ATOM_SHARE) & (above <= share / 2) & (distinct > 16))
+    if not len(capped) or distinct[-1] == distinct[0]:
+        return []
+    at = int(capped[share[capped].argmax()])
+    low, high = int(distinct[at] - width + 1), int(distinct[at])
+    message = f"{share[at]:.1%} of the {name}s have {low} to {high} tokens: a limit of the source has cut them"
+    return [_finding("truncation_atom", message, column=name, low=low, high=high, share=float(share[at]))]
 
 
-def _ranks(values: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Ranks from 1, equal values sharing their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
+def _not_sendable(trace: Trace, max_tokens: int) -> list[Finding]:
+    over = trace.prompt_tokens.astype(np.int64) + trace.output_tokens > max_tokens
+    if not over.any():
+        return []
+    count = int(over.sum())
+    level: Level = "error" if count == len(trace) else "warning"
+    message = f"{count} of {len(trace)} rows do not fit the target's context of {max_tokens} tokens"
+    return [Finding(code="not_sendable", level=level, message=message, evidence={"rows": count, "context": max_tokens})]
+
+
+def _finding(code: str, message: str, **evidence: float | int | str) -> Finding:
+    return Finding(code=code, level="warning", message=message, evidence=evidence)

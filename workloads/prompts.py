@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
 from workloads.schedule import Schedule
+from workloads.tokenizer import words_of
 from workloads.words import WORDS
 
 _REQUEST, _BLOCK = 0, 1
@@ -23,11 +24,18 @@ class Prompts:
     """Makes the prompts of a run.
 
     Token ids are drawn from [vocabulary[0], vocabulary[1]). `blocks` names shared prompt blocks of `block_tokens`
-    tokens (`Schedule.blocks`): requests that name the same block start with the same tokens.
+    tokens (`Schedule.blocks`): requests that name the same block start with the same tokens. Texts are made of `words`,
+    each one token; `template_tokens` is what the server adds to a text (chat template, special tokens), measured once.
     """
 
     def __init__(
-        self, seed: int, salt: str, vocabulary: tuple[int, int] = (256, 2000), block_tokens: int = 512
+        self,
+        seed: int,
+        salt: str,
+        vocabulary: tuple[int, int] = (256, 2000),
+        block_tokens: int = 512,
+        words: Sequence[str] = WORDS,
+        template_tokens: int = 0,
     ) -> None:
         if not 0 <= vocabulary[0] < vocabulary[1]:
             raise WorkloadError(
@@ -37,13 +45,15 @@ class Prompts:
         self.salt = salt
         self.vocabulary = vocabulary
         self.block_tokens = block_tokens
+        self._words, self._template_tokens = words, template_tokens
         self._key = np.frombuffer(hashlib.sha256(f"{seed}:{salt}".encode()).digest()[:16], dtype=np.uint64)
 
     @staticmethod
     def of(schedule: Schedule, vocabulary: tuple[int, int] = (256, 2000)) -> Prompts:
-        """The prompts of a schedule."""
+        """The prompts of a schedule; its tokenizer file must be readable here."""
         block_tokens = 512 if schedule.prefix is None else schedule.prefix.block_tokens
-        return Prompts(schedule.seed, schedule.salt, vocabulary, block_tokens)
+        words = words_of(schedule.tokenizer) if schedule.tokenizer else WORDS
+        return Prompts(schedule.seed, schedule.salt, vocabulary, block_tokens, words, schedule.template_tokens)
 
     def token_ids(self, request_id: int, count: int, blocks: Sequence[int] = ()) -> NDArray[np.int64]:
         """Exactly `count` token ids."""
@@ -57,8 +67,9 @@ class Prompts:
         return b"[" + pieces.tobytes().replace(b"\0", b"")[:-1] + b"]"
 
     def text(self, request_id: int, count: int, blocks: Sequence[int] = ()) -> str:
-        """Exactly `count` English words with one space between them."""
-        return " ".join(map(WORDS.__getitem__, self._draw(request_id, count, len(WORDS), blocks).tolist()))
+        """Words of one token each with one space between them: `count` tokens together with the template's."""
+        count = max(count - self._template_tokens, 1) if self._template_tokens else count
+        return " ".join(map(self._words.__getitem__, self._draw(request_id, count, len(self._words), blocks).tolist()))
 
     @cached_property
     def _pieces(self) -> NDArray[np.bytes_]:

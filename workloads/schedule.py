@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from workloads.errors import WorkloadError
+from workloads.tokenizer import file_hash
 from workloads.trace import Prefix, Trace, frozen
 
 
@@ -22,6 +23,10 @@ class Schedule:
 
     `scheduled_s` is seconds from the start of the run; lengths and arrivals came from `seed`, the prompts' content
     comes from `seed` and `salt`. `session` is -1 for a request that belongs to none.
+
+    `scheduled_s` is NaN for a later turn of a session that waits: it is due `think_s` after the turn before it has
+    ended, however that ended. It stands where the trace has it, so a session's rows are in the order of its turns.
+    `tokenizer` is the file whose words make up texts ("" for common words), `template_tokens` what the server adds.
     """
 
     request_id: NDArray[np.int64]
@@ -36,8 +41,13 @@ class Schedule:
     trace_name: str
     trace_hash: str
     prefix: Prefix | None = None
+    think_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    tokenizer: str = ""
+    template_tokens: int = 0
 
     def __post_init__(self) -> None:
+        if not len(self.think_s):
+            object.__setattr__(self, "think_s", np.zeros(len(self.request_id)))
         for column, dtype in _DTYPES.items():
             object.__setattr__(self, column, frozen(getattr(self, column), dtype))
 
@@ -46,20 +56,44 @@ class Schedule:
 
     @property
     def duration_s(self) -> float:
-        """The instant of the last request, seconds from the start of the run; 0 when nothing is planned."""
-        return float(self.scheduled_s[-1]) if len(self) else 0.0
+        """The last instant that is planned, seconds from the start of the run; 0 when nothing is planned."""
+        known = self._known_s
+        return float(known[-1]) if len(known) else 0.0
 
     @property
     def offered_rate_per_s(self) -> float | None:
-        """(n - 1) / (last - first) requests per second; None when all are due at one instant."""
-        span = float(self.scheduled_s[-1] - self.scheduled_s[0]) if len(self) else 0.0
+        """(n - 1) / (last - first) requests per second; None when all are due at one instant, or some wait."""
+        known = self._known_s
+        span = float(known[-1] - known[0]) if len(known) == len(self) > 0 else 0.0
         return (len(self) - 1) / span if span > 0 else None
+
+    @property
+    def _known_s(self) -> NDArray[np.float64]:
+        return self.scheduled_s[~self.waits]
+
+    @cached_property
+    def waits(self) -> NDArray[np.bool_]:
+        """Which rows are later turns that wait for the turn before them."""
+        return np.isnan(self.scheduled_s)
+
+    @cached_property
+    def next_turn(self) -> NDArray[np.int64]:
+        """For each row the row that waits for it, -1 for none."""
+        following = np.full(len(self), -1, dtype=np.int64)
+        order = np.lexsort((np.arange(len(self)), self.session))
+        a, b = order[:-1], order[1:]
+        waiting = (self.session[a] == self.session[b]) & (self.session[b] >= 0) & self.waits[b]
+        following[a[waiting]] = b[waiting]
+        return following
 
     @cached_property
     def recipe_hash(self) -> str:
         """SHA-256 of what is planned; the salt is left out, so that repetitions of one plan share it."""
         digest = hashlib.sha256(f"seed:{self.seed};trace:{self.trace_hash};".encode())
-        for column, dtype in _DTYPES.items():
+        if self.tokenizer:
+            digest.update(f"tokenizer:{file_hash(self.tokenizer)};".encode())
+        hashed = {column: dtype for column, dtype in _DTYPES.items() if column != "think_s" or self.waits.any()}
+        for column, dtype in hashed.items():
             values = getattr(self, column)
             digest.update(f"{column}:{len(values)};".encode())
             digest.update(values.astype(np.dtype(dtype).newbyteorder("<"), copy=False).tobytes())
@@ -129,17 +163,42 @@ _DTYPES: dict[str, DTypeLike] = {
     "session": np.int64,
     "slo_class": np.uint8,
     "warmup": np.bool_,
+    "think_s": np.float64,
 }
-_SCALARS: dict[str, Any] = {"seed": int, "salt": str, "trace_name": str, "trace_hash": str}
+_SCALARS: dict[str, Any] = {
+    "seed": int,
+    "salt": str,
+    "trace_name": str,
+    "trace_hash": str,
+    "tokenizer": str,
+    "template_tokens": int,
+}
 
 
-def plan(trace: Trace, *, seed: int, salt: str, warmup_s: float = 0.0) -> Schedule:
-    """The schedule that replays `trace`: a request per row; those due before `warmup_s` seconds are warm-up."""
+def plan(
+    trace: Trace,
+    *,
+    seed: int,
+    salt: str,
+    warmup_s: float = 0.0,
+    think: Think | None = None,
+    tokenizer: str = "",
+    template_tokens: int = 0,
+) -> Schedule:
+    """The schedule that replays `trace`: a request per row; those recorded before `warmup_s` seconds are warm-up.
+
+    With `think`, only the first turn of a session is due at its instant; each later one waits for the answer before it
+    and thinks. Without, every turn is due at its recorded instant (an open loop).
+    """
     count = len(trace)
     scheduled_s = trace.arrival_ns / 1e9
+    later = np.zeros(count, dtype=bool) if think is None else _later_turns(trace)
     return Schedule(
         request_id=np.arange(count),
-        scheduled_s=scheduled_s,
+        scheduled_s=np.where(later, np.nan, scheduled_s),
+        think_s=np.zeros(count) if think is None else np.where(later, think.seconds(trace), 0.0),
+        tokenizer=tokenizer,
+        template_tokens=template_tokens,
         prompt_tokens=trace.prompt_tokens,
         max_tokens=trace.output_tokens,
         session=np.full(count, -1) if trace.session is None else trace.session,
@@ -151,3 +210,37 @@ def plan(trace: Trace, *, seed: int, salt: str, warmup_s: float = 0.0) -> Schedu
         trace_hash=trace.content_hash,
         prefix=trace.prefix,
     )
+
+
+@dataclass(frozen=True)
+class Think:
+    """How long a user thinks between an answer and the next turn: exponential around `mean_s`, drawn from `rng`.
+
+    Without a mean, as long as the trace has between the two turns; the recorded answer's time is in there too.
+    """
+
+    mean_s: float | None
+    rng: np.random.Generator
+
+    def seconds(self, trace: Trace) -> NDArray[np.float64]:
+        """Seconds before each row."""
+        if self.mean_s is not None:
+            return self.rng.exponential(self.mean_s, len(trace)) if self.mean_s > 0 else np.zeros(len(trace))
+        assert trace.session is not None
+        order = np.lexsort((np.arange(len(trace)), trace.session))
+        think_s = np.zeros(len(trace))
+        think_s[order[1:]] = np.diff(trace.arrival_ns[order]) / 1e9
+        return np.asarray(np.maximum(think_s, 0.0))
+
+
+def _later_turns(trace: Trace) -> NDArray[np.bool_]:
+    """Rows whose session has a row before them; a trace without sessions raises WorkloadError."""
+    if trace.session is None:
+        raise WorkloadError(
+            f"{trace.name} has no sessions, so no turn can wait for another.",
+            code="no_sessions",
+            hint="Leave --think out, or map a session column.",
+        )
+    later = np.ones(len(trace), dtype=bool)
+    later[np.unique(trace.session, return_index=True)[1]] = False
+    return later & (trace.session >= 0)

@@ -1,4 +1,9 @@
-"""Pure transforms of a trace: faster, a window of it, its head, what fits a context."""
+"""Pure transforms of one trace: its speed, a part of it, what fits a context, other arrivals.
+
+How the rate is changed decides what stays: scaling (`to_rate`) keeps the order and relative burstiness and changes
+every time constant; thinning (`thin`) keeps the time constants and the profile of the day and makes the gaps more
+like Poisson; superposition (combine.py) keeps each source's bursts and evens out their sum.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +51,14 @@ def window(trace: Trace, start_s: float, length_s: float | None = None) -> Trace
             code="empty_trace",
             hint="Choose a window inside the trace.",
         )
-    return _rows(trace, np.flatnonzero(kept))
+    return take(trace, np.flatnonzero(kept))
 
 
 def head(trace: Trace, n: int) -> Trace:
     """The first `n` rows."""
     if n < 1:
         raise WorkloadError(f"A trace of {n} requests cannot be replayed.", code="empty_trace", hint="Ask for more.")
-    return _rows(trace, np.arange(min(n, len(trace))))
+    return take(trace, np.arange(min(n, len(trace))))
 
 
 def fit_context(trace: Trace, max_tokens: int) -> Trace:
@@ -70,14 +75,93 @@ def fit_context(trace: Trace, max_tokens: int) -> Trace:
     lines = np.arange(1, len(trace) + 1) if trace.line is None else trace.line
     dropped = [Rejected(line, "exceeds_context") for line in lines[over].tolist()]
     rejected = tuple(sorted((*trace.rejected, *dropped), key=lambda row: row.line))
-    return replace(_rows(trace, np.flatnonzero(~over)), rejected=rejected)
+    return replace(take(trace, np.flatnonzero(~over)), rejected=rejected)
+
+
+def clip_context(trace: Trace, max_tokens: int) -> Trace:
+    """Prompts cut so that prompt and output fit `max_tokens`; an output that alone does not fit is cut too."""
+    if max_tokens < 2:
+        raise WorkloadError(f"Nothing fits a context of {max_tokens} tokens.", code="exceeds_context", hint="Use more.")
+    output = np.minimum(trace.output_tokens, max_tokens - 1)
+    prompt = np.minimum(trace.prompt_tokens, max_tokens - output)
+    cut = int(((prompt < trace.prompt_tokens) | (output < trace.output_tokens)).sum())
+    if not cut:
+        return trace
+    return warned(
+        replace(trace, prompt_tokens=prompt, output_tokens=output),
+        f"clipped: {cut} rows were cut to fit a context of {max_tokens} tokens",
+    )
+
+
+def thin(trace: Trace, rate_per_s: float, rng: np.random.Generator) -> Trace:
+    """A random part of the rows, sessions whole, at their own times: as many as make the mean rate `rate_per_s`."""
+    wanted = round(checked_rate(rate_per_s) * trace.span_s) + 1
+    if trace.span_s == 0 or wanted > len(trace):
+        raise WorkloadError(
+            f"Thinning cannot raise the rate of {trace.name} from {trace.mean_rate_per_s or 0:g} to {rate_per_s:g} "
+            "requests per second.",
+            code="rate",
+            hint="Use superposition or scaling.",
+        )
+    return sample(trace, wanted, rng)
+
+
+def sample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
+    """About `n` rows drawn at random (exactly n without sessions, which stay whole), in order."""
+    if n < 1:
+        raise WorkloadError(f"A trace of {n} requests cannot be replayed.", code="empty_trace", hint="Ask for more.")
+    unit = units(trace)
+    size = np.bincount(unit)
+    order = rng.permutation(len(size))
+    chosen = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), n, side="right")))]
+    return take(trace, np.flatnonzero(np.isin(unit, chosen)))
+
+
+def units(trace: Trace) -> NDArray[np.int64]:
+    """What belongs together, numbered from 0: the rows of a session, or a row without one by itself."""
+    if trace.session is None:
+        return np.arange(len(trace))
+    alone = trace.session < 0
+    keys = np.where(alone, trace.session.max() + 1 + np.arange(len(trace)), trace.session)
+    return np.unique(keys, return_inverse=True)[1]
+
+
+def spread_ticks(trace: Trace, rng: np.random.Generator) -> Trace:
+    """Rows of one instant spread evenly at random up to the next instant: for clocks that tick in seconds.
+
+    The last tick is as long as the median one. Order is kept, and a trace without equal instants comes back as it is.
+    """
+    instant, count = np.unique(trace.arrival_ns, return_counts=True)
+    if len(instant) == len(trace) or len(instant) < 2:
+        return trace
+    ticks = np.diff(instant)
+    ticks = np.append(ticks, int(np.median(ticks)))
+    shared = np.repeat(count > 1, count)
+    place = np.where(shared, rng.random(len(trace)), 0.0) + np.repeat(np.arange(len(instant)), count)
+    # Sorting within a tick: the whole part keeps ticks apart.
+    share = np.sort(place) - np.repeat(np.arange(len(instant)), count)
+    moved = np.repeat(instant, count) + (share * np.repeat(ticks, count)).astype(np.int64)
+    word = f"spread_ticks: {int(shared.sum())} rows that shared {int((count > 1).sum())} instants were spread"
+    return warned(replace(trace, arrival_ns=moved - moved[0]), word)
+
+
+def with_arrivals(trace: Trace, arrival_s: NDArray[np.float64], process: str) -> Trace:
+    """The same requests in the same order at other times (seconds, not going back)."""
+    ns = np.rint((arrival_s - arrival_s[:1]) * 1e9).astype(np.int64)
+    lacking = tuple(word for word in trace.warnings if not word.startswith("no_arrivals"))
+    return warned(replace(trace, arrival_ns=ns, origin_ns=None, warnings=lacking), f"arrivals: {process}, not recorded")
+
+
+def warned(trace: Trace, warning: str) -> Trace:
+    """The trace with one more warning (`code: sentence`)."""
+    return replace(trace, warnings=(*trace.warnings, warning))
 
 
 def _stretched(trace: Trace, factor: float) -> Trace:
     return replace(trace, arrival_ns=np.rint(trace.arrival_ns * factor).astype(np.int64))
 
 
-def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
+def take(trace: Trace, rows: NDArray[np.int64]) -> Trace:
     """The given rows (at least one), times restarted at the first of them."""
     first = int(trace.arrival_ns[rows[0]])
     return replace(

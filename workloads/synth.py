@@ -1,70 +1,45 @@
-"""The built-in workloads: Splitwise-like requests from tables fitted to the Azure traces, without the data.
+"""Requests from a model: the built-in ones imitate the Azure traces without the data, `fit` makes others.
 
 Sampling rule: u uniform, log(value) linear between the (quantile, value) knots, tokens rounded to whole numbers.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads import arrivals
 from workloads.errors import WorkloadError
+from workloads.model import BUILTIN, Gaps, Model, OutputGivenPrompt, Profile, builtin
+from workloads.quantiles import Quantiles
 from workloads.shape import to_rate
 from workloads.trace import Trace
 
-BUILTIN = ("azure-conv", "azure-code")
-
-_PROFILE_BIN_S = 300.0
-
-
-@dataclass(frozen=True, eq=False)
-class Quantiles:
-    """A distribution as rows of (quantile, value) knots; every row shares the quantiles."""
-
-    q: NDArray[np.float64]
-    log_values: NDArray[np.float64]
-
-    @staticmethod
-    def of(q: Any, values: Any) -> Quantiles:
-        return Quantiles(np.asarray(q, dtype=float), np.log(np.atleast_2d(np.asarray(values, dtype=float))))
-
-    def sample(self, u: NDArray[np.float64], row: NDArray[np.int64] | int = 0) -> NDArray[np.float64]:
-        """Values at the quantiles `u`, each from its row of knots."""
-        left = np.clip(np.searchsorted(self.q, u, side="right") - 1, 0, len(self.q) - 2)
-        low, high = self.log_values[row, left], self.log_values[row, left + 1]
-        share = (u - self.q[left]) / (self.q[left + 1] - self.q[left])
-        return np.asarray(np.exp(low + share * (high - low)))
+__all__ = ["BUILTIN", "generate"]
 
 
 def generate(
-    name: str,
+    workload: str | Model,
     *,
     requests: int | None = None,
     duration_s: float | None = None,
     rate_per_s: float | None = None,
     rng: np.random.Generator,
 ) -> Trace:
-    """A trace of the built-in workload `name` at exactly `rate_per_s` (default: that of the trace it imitates).
+    """A trace of a built-in workload or a model at exactly `rate_per_s` (default: that of the trace it imitates).
 
     `requests` and `duration_s` bound the length, the shorter one counts; without both it is the original's.
     """
-    fit = _fit(name)
-    rate = arrivals.checked_rate(fit["mean_rate_rps"] if rate_per_s is None else rate_per_s)
-    count = _count(fit["n"], requests, duration_s, rate)
-    arrival_s = _arrivals(fit, count, rng)
-    prompt = np.rint(_table(fit["prompt_tokens"]).sample(rng.random(count)))
+    model = builtin(workload) if isinstance(workload, str) else workload
+    rate = arrivals.checked_rate(model.mean_rate_per_s if rate_per_s is None else rate_per_s)
+    count = _count(model.rows, requests, duration_s, rate)
+    arrival_s = _arrivals(model.arrivals, count, rng)
+    prompt = _tokens(Quantiles(model.prompt_tokens).sample(rng.random(count)))
     trace = Trace(
-        name=name,
-        arrival_ns=np.rint(arrival_s * 1e9).astype(np.int64),
-        prompt_tokens=prompt.astype(np.int32),
-        output_tokens=np.rint(_outputs(fit, prompt, rng)).astype(np.int32),
+        name=model.name,
+        arrival_ns=np.rint((arrival_s - arrival_s[:1]) * 1e9).astype(np.int64),
+        prompt_tokens=prompt,
+        output_tokens=_tokens(_outputs(model, prompt, rng)),
     )
     return to_rate(trace, rate)
 
@@ -83,43 +58,56 @@ def _count(original: int, requests: int | None, duration_s: float | None, rate: 
     return count
 
 
-def _arrivals(fit: dict[str, Any], count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    if "rate_profile_5min_rps" in fit:
-        return arrivals.poisson_profile(count, np.array(fit["rate_profile_5min_rps"]), _PROFILE_BIN_S, rng)
-    return arrivals.from_gaps(_table(fit["interarrival_s"]).sample(_even(count - 1, rng)))
+def _tokens(values: NDArray[np.float64]) -> NDArray[np.int32]:
+    return np.maximum(np.rint(values), 1).astype(np.int32)
 
 
-def _even(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Uniform numbers in random order, one in each n-th of [0, 1).
+def _arrivals(process: Profile | Gaps, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    if isinstance(process, Profile):
+        return arrivals.poisson_profile(count, np.array(process.rates_per_s), process.bin_s, rng)
+    u = even(count - 1, process.memory, process.over, rng)
+    return arrivals.from_gaps(Quantiles(process.gap_s).sample(u))
+
+
+def even(n: int, memory: float, over: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Uniform numbers, one in each n-th of [0, 1), in an order that remembers.
 
     Half of the coding trace's hour lies in 0.5 % of its gaps: drawn one by one their sum, and with it the factor to
     the wanted rate, varies by 15 % between seeds and moves the 100 ms grid of all the others; evenly drawn, by 0.5 %.
+    The order is that of normal numbers made of a level that lasts about `over` requests (share `memory` of the
+    variance) and of noise: gaps keep their distribution to the last digit, and busy minutes follow busy minutes.
     """
-    return (rng.permutation(n) + rng.random(n)) / n
+    if n < 1:
+        return np.zeros(0)
+    noise = rng.standard_normal(n)
+    order = noise if memory == 0 else np.sqrt(memory) * _level(n, over, rng) + np.sqrt(1 - memory) * noise
+    rank = np.empty(n)
+    rank[np.argsort(order, kind="stable")] = np.arange(n)
+    return np.asarray((rank + rng.random(n)) / n)
 
 
-def _outputs(fit: dict[str, Any], prompt: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _level(n: int, over: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A stationary first-order autoregression of unit variance."""
+    from scipy.signal import lfilter
+
+    keep = np.exp(-1 / over)
+    shocks = rng.standard_normal(n) * np.sqrt(1 - keep * keep)
+    shocks[0] = rng.standard_normal()
+    return np.asarray(lfilter([1.0], [1.0, -keep], shocks))
+
+
+def _outputs(model: Model, prompt: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np.float64]:
     u = rng.random(len(prompt))
-    if "output_given_prompt" not in fit:
-        return _table(fit["output_tokens"]).sample(u)
-    joint = fit["output_given_prompt"]
-    row = np.searchsorted(joint["prompt_edges"], prompt, side="right") - 1
-    return Quantiles.of(joint["q"], joint["rows"]).sample(u, row)
+    if model.output_given_prompt is None:
+        return Quantiles(model.output_tokens).sample(u)
+    return _given(model.output_given_prompt, prompt, u)
 
 
-def _table(knots: list[list[float]]) -> Quantiles:
-    q, values = zip(*knots, strict=True)
-    return Quantiles.of(q, values)
-
-
-@cache
-def _fit(name: str) -> dict[str, Any]:
-    if name not in BUILTIN:
-        raise WorkloadError(
-            f"There is no built-in workload {name!r}.",
-            code="unknown_workload",
-            hint=f"Choose from {', '.join(BUILTIN)}.",
-        )
-    text = resources.files("workloads").joinpath("data", f"{name}.json").read_text(encoding="utf-8")
-    fit: dict[str, Any] = json.loads(text)
-    return fit
+def _given(joint: OutputGivenPrompt, prompt: NDArray[np.int32], u: NDArray[np.float64]) -> NDArray[np.float64]:
+    band = np.clip(np.searchsorted(joint.edges, prompt, side="right") - 1, 0, len(joint.rows) - 1)
+    output = np.empty(len(prompt))
+    by_band = np.argsort(band, kind="stable")
+    parts = np.split(by_band, np.cumsum(np.bincount(band, minlength=len(joint.rows)))[:-1])
+    for knots, rows in zip(joint.rows, parts, strict=True):
+        output[rows] = Quantiles(knots).sample(u[rows])
+    return output

@@ -87,7 +87,7 @@ class Trace:
             if values is not None:
                 object.__setattr__(self, column, frozen(values, dtype))
                 self._check_length(column)
-        if len(self) and (self.arrival_ns[0] != 0 or (np.diff(self.arrival_ns) < 0).any()):
+        if len(self) and (self.arrival_ns[0] != 0 or (self.arrival_ns[1:] < self.arrival_ns[:-1]).any()):
             raise WorkloadError(
                 f"The arrivals of trace {self.name} must start at 0 and never go back.",
                 code="unsorted",

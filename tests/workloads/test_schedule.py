@@ -13,12 +13,21 @@ from hypothesis import strategies as st
 
 from tests.strategies import salts, seeds, traces
 from workloads.errors import WorkloadError
-from workloads.schedule import Schedule, plan
+from workloads.schedule import Schedule, Think, plan
 from workloads.trace import Trace
 
 
 def columns(schedule: Schedule) -> Iterator[list[object]]:
-    for name in ("request_id", "scheduled_s", "prompt_tokens", "max_tokens", "session", "slo_class", "warmup"):
+    for name in (
+        "request_id",
+        "scheduled_s",
+        "prompt_tokens",
+        "max_tokens",
+        "session",
+        "slo_class",
+        "warmup",
+        "think_s",
+    ):
         yield getattr(schedule, name).tolist()
     yield [schedule.blocks(row) for row in range(len(schedule))]
     yield [schedule.seed, schedule.salt, schedule.trace_name, schedule.trace_hash]
@@ -133,3 +142,60 @@ def test_slices_are_views() -> None:
     part = schedule.rows(slice(1, 3))
     assert [1, 2] == part.request_id.tolist()
     assert np.shares_memory(schedule.scheduled_s, part.scheduled_s)
+
+
+def waiting(mean_s: float | None) -> Schedule:
+    trace = Trace(
+        "t",
+        np.array([0, 1, 2, 3, 5, 9]) * 10**9,
+        np.arange(1, 7),
+        np.arange(11, 17),
+        session=np.array([4, -1, 4, 7, 4, 7]),
+    )
+    return plan(trace, seed=3, salt="ab", warmup_s=2.5, think=Think(mean_s, np.random.default_rng(1)))
+
+
+def test_later_turns_wait() -> None:
+    """First turns and lone requests have instants; later ones wait for the row before in their session."""
+    schedule = waiting(None)
+    assert [False, False, True, False, True, True] == schedule.waits.tolist()
+    assert [2, -1, 4, 5, -1, -1] == schedule.next_turn.tolist()
+    assert [0, 0, 2, 0, 3, 6] == schedule.think_s.tolist()
+    assert [True, True, True, False, False, False] == schedule.warmup.tolist()
+    assert (3.0, None) == (schedule.duration_s, schedule.offered_rate_per_s)
+
+
+def test_thinking_is_drawn_around_its_mean() -> None:
+    """Exponential, only before later turns, 0 for a user who never thinks."""
+    drawn = waiting(5.0).think_s
+    assert [True, True, False, True, False, False] == (drawn == 0).tolist()
+    assert [0.0] * 6 == waiting(0.0).think_s.tolist()
+
+
+def test_waiting_turns_stay_with_their_session(tmp_path: Path) -> None:
+    """A shard finds the next turn among its own rows, and a stored schedule is the same again."""
+    schedule = waiting(None)
+    shards = [schedule.shard(worker, 2) for worker in range(2)]
+    following = {
+        int(shard.request_id[row]): int(shard.request_id[later])
+        for shard in shards
+        for row, later in enumerate(shard.next_turn.tolist())
+        if later >= 0
+    }
+    assert {0: 2, 2: 4, 3: 5} == following
+    schedule.save(tmp_path / "s.npz")
+    again = Schedule.load(tmp_path / "s.npz")
+    assert schedule.recipe_hash == again.recipe_hash
+    assert [True] * 6 == ((again.scheduled_s == schedule.scheduled_s) | schedule.waits).tolist()
+
+
+def test_no_sessions_to_wait_in() -> None:
+    """Asked to wait where nothing waits."""
+    with pytest.raises(WorkloadError) as caught:
+        plan(
+            Trace("t", np.array([0]), np.array([1]), np.array([1])),
+            seed=1,
+            salt="",
+            think=Think(1.0, np.random.default_rng(1)),
+        )
+    assert "no_sessions" == caught.value.code

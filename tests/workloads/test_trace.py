@@ -35,7 +35,7 @@ def test_hash_is_of_the_content(trace: Trace) -> None:
     same = replace(trace, name="other", line=None, origin_ns=5, warnings=("w",))
     assert trace.content_hash == same.content_hash
     assert trace.content_hash != replace(trace, output_tokens=trace.output_tokens + 1).content_hash
-    assert trace.content_hash != replace(trace, turn=np.zeros(len(trace))).content_hash
+    assert trace.content_hash != replace(trace, turn=np.full(len(trace), 99)).content_hash
     blocks = Prefix(np.arange(len(trace) + 1), np.full(len(trace), 9))
     assert trace.content_hash != replace(trace, prefix=blocks).content_hash
 

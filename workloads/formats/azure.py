@@ -5,4 +5,12 @@ from __future__ import annotations
 from workloads.formats.delimited import Table
 from workloads.formats.timestamp import calendar_ns
 
-TABLE = Table("azure-csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", calendar_ns, absolute=True)
+TABLE = Table(
+    name="azure-csv",
+    time="TIMESTAMP",
+    prompt="ContextTokens",
+    output="GeneratedTokens",
+    nanoseconds=calendar_ns,
+    form="calendar",
+    absolute=True,
+)

@@ -5,4 +5,12 @@ from __future__ import annotations
 from workloads.formats.delimited import Table
 from workloads.formats.timestamp import decimal_ns
 
-TABLE = Table("burstgpt-csv", "Timestamp", "Request tokens", "Response tokens", decimal_ns, session="Session ID")
+TABLE = Table(
+    name="burstgpt-csv",
+    time="Timestamp",
+    prompt="Request tokens",
+    output="Response tokens",
+    nanoseconds=decimal_ns,
+    form="seconds",
+    session="Session ID",
+)

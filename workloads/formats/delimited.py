@@ -1,35 +1,55 @@
-"""Tables with a header line: finds the separator and the columns of a format, then reads row after row."""
+"""Tables with a header line: finds the separator and the columns of a format, then reads row after row.
+
+Plain rows are read a block at a time (plain.py); quotes, blanks, odd times and whatever must be rejected come here.
+"""
 
 from __future__ import annotations
 
 import csv
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from workloads.errors import WorkloadError
+from workloads.formats import plain
+from workloads.formats.names import Names, slo_class
+from workloads.formats.plain import Layout, TimeForm
 from workloads.formats.rows import Reject, RowSink, whole
+from workloads.formats.source import Block, decoded
 from workloads.formats.timestamp import Unreadable
 
 _SEPARATORS = ",\t;|"
+_OPTIONAL = ("session", "turn", "slo_class", "blocks")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
-    """A public trace format that is a table: its column names and how its time column reads."""
+    """A trace format that is a table: its column names and how its time column reads.
+
+    `form` is the usual shape of its times, which plain.py reads in numpy; None when it knows no such shape. Without a
+    `time` column all rows are given time 0.
+    """
 
     name: str
-    time: str
     prompt: str
     output: str
-    nanoseconds: Callable[[str], int]
+    time: str | None = None
+    nanoseconds: Callable[[str], int] = int
+    form: TimeForm | None = None
     absolute: bool = False
     session: str | None = None
+    turn: str | None = None
+    slo_class: str | None = None
+    blocks: str | None = None
+    block_tokens: int = 0
+    numbered: bool = False  # sessions are numbers already
 
     @property
-    def required(self) -> tuple[str, str, str]:
-        return self.time, self.prompt, self.output
+    def required(self) -> list[str]:
+        return [name for name in (self.time, self.prompt, self.output) if name is not None]
 
 
 def split(line: str, separator: str) -> list[str]:
@@ -57,34 +77,93 @@ def matching(columns: Sequence[str], table: Table) -> int:
     return sum(name.lower() in found for name in table.required)
 
 
-def read_table(path: Path, header: str, body: Iterable[tuple[int, str]], table: Table, sink: RowSink) -> None:
+def read_table(path: Path, header: str, body: Iterable[Block], table: Table, sink: RowSink) -> None:
     """Read every row after the header into the sink; a header that lacks a column raises WorkloadError."""
     separator, columns = header_of(header)
-    time, prompt, output = (_position(path, columns, name) for name in _present(path, columns, table))
-    session = _position(path, columns, table.session) if table.session and _has(columns, table.session) else None
-    sessions: dict[str, int] = {}
-    width = len(columns)
-    for line, text in body:
+    _check_present(path, columns, table)
+    reader = _Rows(path, separator, columns, table, sink)
+    layout = reader.layout()
+    for first, block in body:
+        others: Iterable[int] | None = None
+        if layout is not None:
+            rows = plain.read_block(block, layout)
+            sink.extend(rows.line + first, rows.ns, rows.prompt, rows.output)
+            others = rows.others
+        if others is None or others:
+            reader.read(first, decoded(path, block).split("\n"), others)
+    reader.finish()
+
+
+class _Rows:
+    """Reads single rows of one table."""
+
+    def __init__(self, path: Path, separator: str, columns: list[str], table: Table, sink: RowSink) -> None:
+        def position(name: str | None) -> int | None:
+            return _position(path, columns, name) if name is not None and _has(columns, name) else None
+
+        self._separator, self._table, self._sink = separator, table, sink
+        self._width = len(columns)
+        self._time, self._prompt, self._output = map(position, (table.time, table.prompt, table.output))
+        given = {kind: position(getattr(table, kind)) for kind in _OPTIONAL}
+        self._optional = {kind: at for kind, at in given.items() if at is not None}
+        self._sessions, self._classes = Names(), Names()
+
+    def layout(self) -> Layout | None:
+        """What plain.py needs to know; None when it cannot read this table."""
+        form, time, prompt, output = self._table.form, self._time, self._prompt, self._output
+        if form is None or self._optional or time is None or prompt is None or output is None:
+            return None
+        return Layout(self._separator, self._width, time, prompt, output, form)
+
+    def read(self, first: int, lines: list[str], others: Iterable[int] | None) -> None:
+        """Read these of the lines, or all of them."""
+        for offset in range(len(lines)) if others is None else others:
+            text = lines[offset]
+            if text and not text.isspace():
+                self._read_line(first + offset, text)
+
+    def finish(self) -> None:
+        """Say which numbers names got."""
+        if self._classes:
+            self._sink.warnings.append(f"classes: {self._classes}")
+
+    def _read_line(self, line: int, text: str) -> None:
         try:
-            fields = split(text, separator)
-            if len(fields) != width:
-                fields = _fitted(fields, width)
-            sink.add(
-                line,
-                table.nanoseconds(fields[time].strip()),
-                whole(fields[prompt]),
-                whole(fields[output]),
-                session=-1 if session is None else _session(fields[session].strip(), sessions),
-            )
+            fields = split(text, self._separator)
+            if len(fields) != self._width:
+                fields = _fitted(fields, self._width)
+            assert self._prompt is not None
+            assert self._output is not None
+            ns = 0 if self._time is None else self._table.nanoseconds(fields[self._time].strip())
+            prompt, output = whole(fields[self._prompt]), whole(fields[self._output])
+            self._sink.add(line, ns, prompt, output, **self._extras(fields))
         except Unreadable:
-            sink.reject(line, "timestamp")
+            self._sink.reject(line, "timestamp")
         except Reject as reason:
-            sink.reject(line, str(reason))
+            self._sink.reject(line, str(reason))
+
+    def _extras(self, fields: list[str]) -> dict[str, Any]:
+        extras: dict[str, Any] = {}
+        for kind, at in self._optional.items():
+            text = fields[at].strip()
+            if not text:
+                continue
+            if kind == "session":
+                extras[kind] = whole(text) if self._table.numbered else self._sessions.number(text)
+            elif kind == "slo_class":
+                extras[kind] = slo_class(text, self._classes)
+            elif kind == "turn":
+                extras[kind] = whole(text)
+            else:
+                extras[kind] = _blocks(text)
+        return extras
 
 
-def _session(text: str, sessions: dict[str, int]) -> int:
-    """A number for a session's name; an empty cell belongs to none."""
-    return sessions.setdefault(text, len(sessions)) if text else -1
+def _blocks(text: str) -> Sequence[int]:
+    try:
+        return array("q", map(int, text.split()))
+    except (ValueError, OverflowError):
+        raise Reject("hash_ids") from None
 
 
 def _fitted(fields: list[str], width: int) -> list[str]:
@@ -98,7 +177,7 @@ def _has(columns: Sequence[str], name: str) -> bool:
     return name.lower() in {column.lower() for column in columns}
 
 
-def _present(path: Path, columns: Sequence[str], table: Table) -> tuple[str, str, str]:
+def _check_present(path: Path, columns: Sequence[str], table: Table) -> None:
     missing = [name for name in table.required if not _has(columns, name)]
     if missing:
         raise WorkloadError(
@@ -106,7 +185,6 @@ def _present(path: Path, columns: Sequence[str], table: Table) -> tuple[str, str
             code="missing_column",
             hint=f"A {table.name} table has the columns {', '.join(table.required)}.",
         )
-    return table.required
 
 
 def _position(path: Path, columns: Sequence[str], name: str) -> int:

@@ -54,7 +54,7 @@ def read_lines(body: Iterable[tuple[int, str]], sink: RowSink, *, qwen: bool) ->
                 _whole(row["output_length"]),
                 session=session,
                 turn=_whole(row["turn"]) if qwen and "turn" in row else -1,
-                blocks=_blocks(row.get("hash_ids")),
+                blocks=blocks_of(row.get("hash_ids")),
             )
         except Unreadable:
             sink.reject(line, "timestamp")
@@ -78,7 +78,8 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _blocks(value: Any) -> Sequence[int]:
+def blocks_of(value: Any) -> Sequence[int]:
+    """Prefix ids; anything but a list of 64-bit integers is rejected."""
     if not isinstance(value, list | None):
         raise Reject("hash_ids")
     try:

@@ -6,9 +6,10 @@ import re
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
 from workloads.trace import Prefix, Rejected, Trace
@@ -16,6 +17,8 @@ from workloads.trace import Prefix, Rejected, Trace
 ZeroTokens = Literal["drop", "clamp"]
 
 MAX_TOKENS = 2**31 - 1
+_ABSENT = {"session": -1, "turn": -1, "slo_class": 0}
+_UNSORTED = "unsorted: rows were out of order and have been sorted by time"
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 
 
@@ -33,15 +36,22 @@ def whole(text: str) -> int:
     return int(match[1])
 
 
+def _ordered(values: NDArray[Any], order: NDArray[np.int64] | None) -> NDArray[Any]:
+    return values if order is None else values[order]
+
+
 class RowSink:
-    """Collects rows and turns them into a Trace: sorted by time, restarted at the earliest kept row."""
+    """Collects rows and turns them into a Trace: sorted by time, restarted at the earliest kept row.
+
+    Columns grow in place and optional ones only where they are used: a plain row costs 24 bytes, also at the peak.
+    """
 
     def __init__(self, path: Path, zero_tokens: ZeroTokens) -> None:
-        self._path = path
+        self.path = path
         self._least = {"drop": 1, "clamp": 0}[zero_tokens]
         self._clamped = 0
         self._ns, self._prompt, self._output, self._line = array("q"), array("i"), array("i"), array("q")
-        self._session, self._turn = array("q"), array("i")
+        self._optional = {"session": array("q"), "turn": array("i"), "slo_class": array("h")}
         self._block_start, self._block_ids = array("q", [0]), array("q")
         self.rejected: list[Rejected] = []
         self.warnings: list[str] = []
@@ -55,6 +65,7 @@ class RowSink:
         *,
         session: int = -1,
         turn: int = -1,
+        slo_class: int = 0,
         blocks: Sequence[int] = (),
     ) -> None:
         """Keep a row, unless its counts cannot be sent (raises Reject)."""
@@ -65,14 +76,28 @@ class RowSink:
         if output < self._least:
             raise Reject("output_tokens<1")
         self._clamped += prompt == 0 or output == 0
+        for name, value in (("session", session), ("turn", turn), ("slo_class", slo_class)):
+            if value != _ABSENT[name]:
+                self._pad(name).append(value)
+        if blocks:
+            self._pad_blocks()
+            self._block_ids.extend(blocks)
+            self._block_start.append(len(self._block_ids))
         self._ns.append(ns)
         self._prompt.append(prompt or 1)
         self._output.append(output or 1)
         self._line.append(line)
-        self._session.append(session)
-        self._turn.append(turn)
-        self._block_ids.extend(blocks)
-        self._block_start.append(len(self._block_ids))
+
+    def extend(
+        self,
+        line: NDArray[np.int64],
+        ns: NDArray[np.int64],
+        prompt: NDArray[np.int32],
+        output: NDArray[np.int32],
+    ) -> None:
+        """Keep many rows whose counts are known to be at least 1."""
+        for column, values in ((self._line, line), (self._ns, ns), (self._prompt, prompt), (self._output, output)):
+            column.frombytes(values.tobytes())
 
     def __len__(self) -> int:
         return len(self._ns)
@@ -85,35 +110,64 @@ class RowSink:
         """The rows as a Trace; none at all raises WorkloadError `empty_trace`."""
         if not self._ns:
             raise self._empty()
-        ns = np.array(self._ns)
-        order = np.argsort(ns, kind="stable")  # linear when the rows are in order, as they mostly are
-        if (np.diff(ns) < 0).any():
-            self.warnings.append("unsorted: rows were out of order and have been sorted by time")
+        ns = np.frombuffer(self._ns, dtype=np.int64)
+        line = np.frombuffer(self._line, dtype=np.int64)
+        order = self._order(ns, line)
         if self._clamped:
             self.warnings.append(f"clamped: {self._clamped} rows with 0 tokens are replayed with 1")
-        session, turn = np.array(self._session), np.array(self._turn)
-        blocks = Prefix(np.array(self._block_start), np.array(self._block_ids), block_tokens)
-        origin = int(ns[order[0]])
+        origin = int(ns[0] if order is None else ns[order[0]])
         return Trace(
             name=name,
-            arrival_ns=ns[order] - origin,
-            prompt_tokens=np.array(self._prompt)[order],
-            output_tokens=np.array(self._output)[order],
-            session=session[order] if (session >= 0).any() else None,
-            turn=turn[order] if (turn >= 0).any() else None,
-            prefix=blocks.take(order) if len(blocks.ids) else None,
+            arrival_ns=_ordered(ns, order) - origin,
+            prompt_tokens=_ordered(np.frombuffer(self._prompt, dtype=np.int32), order),
+            output_tokens=_ordered(np.frombuffer(self._output, dtype=np.int32), order),
+            **{column: self._column(column, order) for column in self._optional},
+            prefix=self._prefix(block_tokens, order),
             rejected=tuple(self.rejected),
             warnings=tuple(self.warnings),
             origin_ns=origin if absolute else None,
-            line=np.array(self._line)[order],
+            line=_ordered(line, order),
         )
+
+    def _order(self, ns: NDArray[np.int64], line: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The rows by time, then by line; None when they are so already."""
+        if not (line[1:] < line[:-1]).any():
+            if not (ns[1:] < ns[:-1]).any():
+                return None
+            self.warnings.append(_UNSORTED)
+            return np.argsort(ns, kind="stable")
+        by_line = ns[np.argsort(line)]
+        if (by_line[1:] < by_line[:-1]).any():
+            self.warnings.append(_UNSORTED)
+        return np.lexsort((line, ns))
+
+    def _pad(self, name: str) -> array[int]:
+        """An optional column, filled up to the row that is being added."""
+        column = self._optional[name]
+        column.extend([_ABSENT[name]] * (len(self._ns) - len(column)))
+        return column
+
+    def _pad_blocks(self) -> None:
+        self._block_start.extend([len(self._block_ids)] * (len(self._ns) + 1 - len(self._block_start)))
+
+    def _column(self, name: str, order: NDArray[np.int64] | None) -> Any:
+        if not self._optional[name]:
+            return None
+        return _ordered(np.array(self._pad(name)), order)
+
+    def _prefix(self, block_tokens: int, order: NDArray[np.int64] | None) -> Prefix | None:
+        if not self._block_ids:
+            return None
+        self._pad_blocks()
+        prefix = Prefix(np.array(self._block_start), np.array(self._block_ids), block_tokens)
+        return prefix if order is None else prefix.take(order)
 
     def _empty(self) -> WorkloadError:
         if not self.rejected:
-            return WorkloadError(f"{self._path} holds no request.", code="empty_trace", hint="Give a trace with rows.")
+            return WorkloadError(f"{self.path} holds no request.", code="empty_trace", hint="Give a trace with rows.")
         first = self.rejected[0]
         return WorkloadError(
-            f"None of the {len(self.rejected)} rows of {self._path} can be replayed "
+            f"None of the {len(self.rejected)} rows of {self.path} can be replayed "
             f"(line {first.line}: {first.reason}).",
             code="empty_trace",
             hint="`goodput trace info FILE` lists what is wrong; docs/traces.md explains the reasons.",

@@ -1,20 +1,27 @@
-"""The lines of a trace file: plain or gzip, any line end, UTF-8 with or without a byte-order mark."""
+"""The text of a trace file: plain or gzip, any line end, UTF-8 with or without a byte-order mark."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+
+import numpy as np
 
 from workloads.errors import WorkloadError
 
 MAX_BYTES = 8 << 30  # unpacked; the largest public trace has 1.3 GB
-MAX_LINE = 16 << 20  # characters
+MAX_LINE = 16 << 20  # bytes
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 19
 _GZIP_MAGIC = b"\x1f\x8b"
+_MARK = b"\xef\xbb\xbf"
+
+Block = tuple[int, bytes]  # the number of its first line (from 1), and whole lines that end with LF
 
 
 class _TooLarge(Exception):
@@ -41,8 +48,47 @@ class _Capped(io.RawIOBase):
 
 def lines(path: Path, *, max_bytes: int | None = None) -> Iterator[tuple[int, str]]:
     """(line number from 1, text without its line end) of every line that is not blank."""
+    return lines_of(path, blocks(path, max_bytes=max_bytes))
+
+
+def blocks(path: Path, *, max_bytes: int | None = None) -> Iterator[Block]:
+    """The file in blocks of whole lines; LF, CRLF and a lone CR end a line and are given as LF."""
+    with _told(path):
+        yield from _blocks(path, MAX_BYTES if max_bytes is None else max_bytes)
+
+
+def after_first_line(path: Path) -> tuple[int, str, Iterator[Block]] | None:
+    """The first line that is not blank with its number, and the blocks after it; None when there is none."""
+    some = blocks(path)
+    for number, block in some:
+        start = 0
+        for line, piece in enumerate(block.split(b"\n", 1000), number):
+            start += len(piece) + 1
+            text = decoded(path, piece.split(b"\n")[0])
+            if text and not text.isspace():
+                return line, text, chain([(line + 1, block[start:])], some)
+    return None
+
+
+def lines_of(path: Path, some: Iterable[Block]) -> Iterator[tuple[int, str]]:
+    """The lines of blocks that are not blank."""
+    for first, block in some:
+        for number, text in enumerate(decoded(path, block).split("\n"), first):
+            if text and not text.isspace():
+                yield number, text
+
+
+def decoded(path: Path, block: bytes) -> str:
+    """UTF-8 text; anything else raises WorkloadError `encoding`."""
+    with _told(path):
+        return block.decode("utf-8")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Every way in which a file can fail to be text, as a sentence."""
     try:
-        yield from _lines(path, MAX_BYTES if max_bytes is None else max_bytes)
+        yield
     except _TooLarge as error:
         raise WorkloadError(f"{path}: {error}.", code="too_large", hint="Is this really a trace?") from error
     except UnicodeDecodeError as error:
@@ -59,23 +105,36 @@ def lines(path: Path, *, max_bytes: int | None = None) -> Iterator[tuple[int, st
         ) from error
 
 
-def _lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
+def _blocks(path: Path, max_bytes: int) -> Iterator[Block]:
+    number, rest, begun = 1, b"", False
+    for chunk in _chunks(path, max_bytes):
+        text = rest + chunk
+        held = b"\r" if text.endswith(b"\r") else b""  # the LF of a CRLF may come with the next chunk
+        text = text[: len(text) - len(held)]
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not begun and len(text) >= len(_MARK):
+            text, begun = text.removeprefix(_MARK), True
+        end = text.rfind(b"\n") + 1
+        whole, rest = text[:end], text[end:] + held
+        if len(rest) > MAX_LINE:
+            raise _TooLarge(f"line {number + _line_ends(whole)} is longer than any trace's")
+        if whole:
+            yield number, whole
+            number += _line_ends(whole)
+    if rest:
+        last = rest.removesuffix(b"\r")
+        yield number, (last if begun else last.removeprefix(_MARK)) + b"\n"
+
+
+def _line_ends(text: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == 10))
+
+
+def _chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
     with open(path, "rb") as file:
         packed = file.peek(2)[:2] == _GZIP_MAGIC
         inner: io.BufferedIOBase = gzip.GzipFile(fileobj=file) if packed else file
-        # newline=None: LF, CRLF and a lone CR all end a line, and nothing else does.
-        text = io.TextIOWrapper(io.BufferedReader(_Capped(inner, max_bytes), 1 << 18), "utf-8-sig", newline=None)
-        done, rest = 0, ""
-        while block := text.read(_BLOCK):
-            *ended, rest = (rest + block).split("\n")
-            yield from _numbered(ended, done + 1)
-            done += len(ended)
-            if len(rest) > MAX_LINE:
-                raise _TooLarge(f"line {done + 1} is longer than any trace's")
-        yield from _numbered([rest], done + 1)
-
-
-def _numbered(texts: list[str], first: int) -> Iterator[tuple[int, str]]:
-    for number, text in enumerate(texts, first):
-        if text and not text.isspace():
-            yield number, text
+        reader = io.BufferedReader(_Capped(inner, max_bytes), 1 << 18)
+        while chunk := reader.read(_BLOCK):
+            yield chunk

@@ -5,4 +5,11 @@ from __future__ import annotations
 from workloads.formats.delimited import Table
 from workloads.formats.timestamp import decimal_ns
 
-TABLE = Table("splitwise-csv", "arrival_timestamp", "prompt_size", "token_size", decimal_ns)
+TABLE = Table(
+    name="splitwise-csv",
+    time="arrival_timestamp",
+    prompt="prompt_size",
+    output="token_size",
+    nanoseconds=decimal_ns,
+    form="seconds",
+)

@@ -3,54 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from workloads.combine import merge
+from workloads.describe import describe
 from workloads.errors import WorkloadError
 from workloads.formats import FORMATS, read_trace
-from workloads.lint import describe
+from workloads.formats.columns import Columns
 from workloads.prompts import Prompts
 from workloads.schedule import plan
-from workloads.shape import fit_context, speed, to_rate, window
+from workloads.shape import clip_context, fit_context, head, speed, spread_ticks, to_rate, window
 from workloads.trace import Trace
 
 
 def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     """Read the file by its content and by its stated format, apply the options, compare every expected key."""
-    path = case_dir / case["files"][0]
-    options = case.get("options", {})
+    options = dict(case.get("options", {}))
+    columns = Columns.parse(options.pop("columns")) if "columns" in options else None
+    read = partial(_read, [case_dir / name for name in case["files"]], columns=columns)
     unknown = expected.keys() - _CHECKS.keys() - {"error", "missing", "tolerance_s", "why", "alternative"}
     assert not unknown, f"keys this kind does not check: {sorted(unknown)}"
     if expected.get("error"):
-        return _check_error(path, options, expected)
-    _check(_shaped(read_trace(path), options), expected)
+        return _check_error(read, options, expected)
+    _check(_shaped(read(), options), expected)
     if case.get("format") in FORMATS:
-        _check(_shaped(read_trace(path, format=case["format"]), options), expected)
+        _check(_shaped(read(format=case["format"]), options), expected)
     if alternative := expected.get("alternative"):
         given = {key: value for key, value in alternative.items() if key != "policy"}
         tolerance = {"tolerance_s": expected.get("tolerance_s", 1e-6)}
-        _check(_shaped(read_trace(path, zero_tokens=alternative["policy"]), options), given | tolerance)
+        clip = alternative["policy"] == "clip"
+        trace = read() if clip else read(zero_tokens=alternative["policy"])
+        _check(_shaped(trace, options, clip=clip), given | tolerance)
     return None
 
 
-def _check_error(path: Path, options: dict[str, Any], expected: dict[str, Any]) -> None:
+def _read(paths: list[Path], **options: Any) -> Trace:
+    """One file, or several merged on absolute time."""
+    return merge([read_trace(path, **options) for path in paths]) if len(paths) > 1 else read_trace(paths[0], **options)
+
+
+def _check_error(read: Callable[[], Trace], options: dict[str, Any], expected: dict[str, Any]) -> None:
     with pytest.raises(WorkloadError) as caught:
-        _shaped(read_trace(path), options)
+        _shaped(read(), options)
     assert expected["error"] == caught.value.code
     for column in expected.get("missing", []):
         assert column in caught.value.message
 
 
-def _shaped(trace: Trace, options: dict[str, Any]) -> Trace:
-    """Apply the options in the order of a replay: window, context, time scaling."""
+def _shaped(trace: Trace, options: dict[str, Any], *, clip: bool = False) -> Trace:
+    """Apply the options in the order of a replay: ticks, window, context, time scaling."""
     left = dict(options)
+    if left.pop("spread_ticks", False):
+        trace = spread_ticks(trace, np.random.default_rng(left.pop("seed", 0)))
+    clip = left.pop("context_policy", "clip" if clip else "drop") == "clip"
     start, length = left.pop("window_start_s", None), left.pop("window_length_s", None)
     if start is not None or length is not None:
         trace = window(trace, start or 0.0, length)
-    for name, transform in (("max_context_tokens", fit_context), ("speed", speed), ("rate_per_s", to_rate)):
+    fit = clip_context if clip else fit_context
+    steps = (("max_context_tokens", fit), ("requests", head), ("speed", speed), ("rate_per_s", to_rate))
+    for name, transform in steps:
         if name in left:
             trace = transform(trace, left.pop(name))  # type: ignore[operator]
     assert not left, f"options this kind does not know: {sorted(left)}"

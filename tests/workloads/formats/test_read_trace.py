@@ -13,7 +13,17 @@ from workloads.formats import FORMATS, read_trace
 from workloads.trace import Rejected, Trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROWS = ((5_000_000_000, 3, 4), (5_250_000_000, 5, 6), (6_000_000_000, 7, 8))
 GOOD = "2023-11-16 18:15:20.0000000,100,7\n"
+
+
+def span(row: tuple[int, int, int]) -> dict[str, object]:
+    """An OTLP span with token usage; 64-bit integers are strings there."""
+    time_ns, prompt, output = row
+    usage = {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": output}
+    attributes = [{"key": key, "value": {"intValue": str(value)}} for key, value in usage.items()]
+    start = str(1_700_000_000_000_000_000 + time_ns)
+    return {"startTimeUnixNano": start, "spanId": str(time_ns), "attributes": attributes}
 
 
 def read(tmp_path: Path, text: str, **options: str) -> Trace:
@@ -125,14 +135,34 @@ def test_the_same_trace_in_every_format(tmp_path: Path) -> None:
             json.dumps({"chat_id": c, "timestamp": t, "input_length": p, "output_length": o}) + "\n"
             for c, t, p, o in ((0, 9, 3, 4), (1, 9.25, 5, 6), (2, 10, 7, 8))
         ),
+        "goodput-csv": "arrival_ns,prompt_tokens,output_tokens\n0,3,4\n250000000,5,6\n1000000000,7,8\n",
+        "csv": "start_time,prompt_tokens,completion_tokens\n7.5,3,4\n7.75,5,6\n8.5,7,8\n",
+        "jsonl": "".join(
+            json.dumps({"created": t, "usage": {"prompt_tokens": p, "completion_tokens": o}}) + "\n"
+            for t, p, o in ((1_700_000_000, 3, 4), (1_700_000_000.25, 5, 6), (1_700_000_001, 7, 8))
+        ),
+        "otlp-json": json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(map(span, ROWS))}]}]}),
     }
-    assert set(FORMATS) == set(texts)
+    assert set(FORMATS) == {*texts, "lengths-csv"}
     sniffed = {name: read(tmp_path, text) for name, text in texts.items()}
     assert {name: read(tmp_path, text, format=name).content_hash for name, text in texts.items()} == {
         name: trace.content_hash for name, trace in sniffed.items()
     }
     sessionless = {name: trace.content_hash for name, trace in sniffed.items() if trace.session is None}
     assert (1, len(texts) - 1) == (len(set(sessionless.values())), len(sessionless))
+
+
+def test_lengths_without_times(tmp_path: Path) -> None:
+    """All rows at one instant, and a warning that arrivals have to be made; only when the file says it has totals."""
+    header = "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
+    trace = read(tmp_path, header + "10,2,12,5\n0,5,5,0\n7,3,10,2.3\n")
+    assert ([0, 0], [10, 7], [2, 3]) == tuple(
+        column.tolist() for column in (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens)
+    )
+    assert (Rejected(3, "prompt_tokens<1"),) == trace.rejected
+    assert ["no_arrivals"] == [warning.split(":")[0] for warning in trace.warnings]
+    short = "num_prefill_tokens,num_decode_tokens\n10,2\n"
+    assert 1 == len(read(tmp_path, short, format="lengths-csv"))
 
 
 def test_burstgpt_sessions(tmp_path: Path) -> None:
@@ -202,7 +232,9 @@ def test_rejected_json_lines(tmp_path: Path, line: str, reason: str) -> None:
         (HEADER + "x,y,z\n", "empty_trace"),
         ("{}\n", "missing_column"),
         ('{"timestamp": 0, "input_length": 5}\n', "missing_column"),
-        ("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n1,2,3,0.5\n", "missing_column"),
+        ("num_prefill_tokens,num_decode_tokens\n1,2\n", "missing_column"),
+        ('{"resourceSpans": []}\n', "missing_column"),
+        ('{"time": "2024-05-10T00:00:00Z", "usage": {"prompt_tokens": 1}}\n', "missing_column"),
         ("a,b,c\n1,2,3\n", "unknown_format"),
         (GOOD, "unknown_format"),
         ("<html>\n", "unknown_format"),

@@ -1,0 +1,87 @@
+"""`goodput trace list` and `goodput trace fetch`: the catalogue of public traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from loadtest.cli import options
+from loadtest.errors import ExitCode
+
+_JSON = click.option("--json", "json", is_flag=True, help="Print one JSON document.")
+
+
+@click.command("list", cls=options.Command)
+@_JSON
+def list_(json: bool) -> int:
+    """List built-in workloads and public traces, and which of them are here."""
+    import msgspec
+
+    from loadtest import fetch as fetching
+    from loadtest.cli import output
+    from workloads import catalog
+    from workloads.model import BUILTIN, builtin
+
+    here = {entry.name: fetching.cached(entry.name) for entry in catalog.entries()}
+    if json:
+        public = [
+            msgspec.to_builtins(entry) | {"file": str(here[entry.name]) if here[entry.name] else None}
+            for entry in catalog.entries()
+        ]
+        built_in = [{"name": name, "source": builtin(name).source} for name in BUILTIN]
+        output.print_json({"built_in": built_in, "public": public})
+        return ExitCode.OK
+    click.echo("Built in, ready to use:")
+    for name in BUILTIN:
+        click.echo(f"  {name:<24}{builtin(name).source.partition(';')[0]}")
+    click.echo("\nPublic, `goodput trace fetch NAME` brings one (* is here already):")
+    for entry in catalog.entries():
+        rows = f"{entry.rows:,} rows, " if entry.rows else ""
+        click.echo(f"{'*' if here[entry.name] else ' '} {entry.name:<24}{entry.about} ({rows}{entry.licence})")
+    return ExitCode.OK
+
+
+@click.command(cls=options.Command)
+@click.argument("name")
+@click.option("--url", metavar="URL", default="", help="Fetch the same bytes from a mirror.")
+@_JSON
+def fetch(name: str, url: str, json: bool) -> int:
+    """Download a public trace into the user's cache, or go on with a download that was cut off."""
+    from loadtest import fetch as fetching
+    from loadtest.cli import output
+    from workloads import catalog
+
+    entry = catalog.entry(name)
+    path = fetching.fetch(entry, fetching.cache_folder(), url=url, on_bytes=_progress())
+    known: dict[str, Any] = {
+        "file": str(path),
+        "licence": entry.licence,
+        "citation": entry.citation,
+        "sha256": fetching.file_hash(path),
+        "pinned": entry.sha256 is not None,
+    }
+    if json:
+        output.print_json(known)
+        return ExitCode.OK
+    for key, value in known.items():
+        click.echo(f"{key:<9} {value}")
+    if entry.sha256 is None:
+        click.echo(
+            "note: the catalogue has no hash for this file; the one above was noted for next time", err=True
+        )
+    return ExitCode.OK
+
+
+def _progress() -> Any:
+    """A line for every tenth part, on stderr."""
+    told = [-1]
+
+    def on_bytes(got: int, expected: int | None) -> None:
+        step = got * 10 // expected if expected else got >> 26
+        if step > told[0]:
+            told[0] = step
+            whole = f" of {expected / 1e6:.1f}" if expected else ""
+            click.echo(f"{got / 1e6:.1f}{whole} MB", err=True)
+
+    return on_bytes

@@ -1,0 +1,195 @@
+"""`Columns`: where somebody's own log keeps what a trace needs, as names or dotted paths.
+
+`time=request.start,unit=ms,prompt=usage.prompt_tokens,output=usage.completion_tokens,session=user.id,class=tier`
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from workloads.errors import WorkloadError
+from workloads.formats.delimited import Table
+from workloads.formats.rows import MAX_TOKENS, Reject, whole
+from workloads.formats.timestamp import Unreadable, calendar_ns, decimal_ns
+
+UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+AUTO = "auto"
+
+# What logs of gateways and clients commonly call them; the first that a row has is taken.
+USUAL = {
+    "time": ("timestamp", "start_time", "startTime", "request_time", "time", "ts", "created_at", "created"),
+    "prompt": (
+        "usage.prompt_tokens",
+        "usage.input_tokens",
+        "response.usage.prompt_tokens",
+        "response.usage.input_tokens",
+        "prompt_tokens",
+        "input_tokens",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.prompt_tokens",
+    ),
+    "output": (
+        "usage.completion_tokens",
+        "usage.output_tokens",
+        "response.usage.completion_tokens",
+        "response.usage.output_tokens",
+        "completion_tokens",
+        "output_tokens",
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+    ),
+    "session": ("session_id", "conversation_id", "gen_ai.conversation.id", "session.id"),
+}
+# Seconds since 1970 have ten digits nowadays, milliseconds 13, and so on; small numbers are seconds from a start.
+_AUTO_FROM = ((10**17, 1), (10**14, 1_000), (10**11, 1_000_000), (0, 1_000_000_000))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Names or dotted paths; `unit` of numeric times is `s`, `ms`, `us`, `ns` or by their size (`auto`)."""
+
+    time: str | None = None
+    prompt: str
+    output: str
+    unit: str = AUTO
+    session: str | None = None
+    turn: str | None = None
+    slo_class: str | None = None
+    blocks: str | None = None
+    block_tokens: int = 512
+
+    @staticmethod
+    def parse(text: str) -> Columns:
+        """Read `KEY=NAME,...`; `prompt` and `output` are required; WorkloadError `columns`."""
+        given: dict[str, Any] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            field = _FIELDS.get(key)
+            if not equals or not value or field is None:
+                raise _bad(f"{part!r} is not KEY=NAME with a known key", key)
+            given[field] = value
+        missing = [key for key in ("prompt", "output") if key not in given]
+        if missing:
+            raise _bad(f"the column map {text!r} does not say where {' and '.join(missing)} stand")
+        if given.get("unit", AUTO) not in (AUTO, *UNITS_NS):
+            raise _bad(f"{given['unit']!r} is no unit of time; use {', '.join((AUTO, *UNITS_NS))}")
+        if "block_tokens" in given:
+            given["block_tokens"] = _positive(given["block_tokens"])
+        return Columns(**given)
+
+    @staticmethod
+    def guess(has: Callable[[str], bool]) -> Columns | None:
+        """The usual names that a header or a first object has; None when it lacks a count or a time."""
+        found = {kind: next(filter(has, names), None) for kind, names in USUAL.items()}
+        if not found["prompt"] or not found["output"] or not found["time"]:
+            return None
+        return Columns(time=found["time"], prompt=found["prompt"], output=found["output"], session=found["session"])
+
+    def __str__(self) -> str:
+        named = {key: getattr(self, field) for key, field in _FIELDS.items()}
+        usual = {"block": 512, "unit": AUTO}
+        return ",".join(f"{key}={value}" for key, value in named.items() if value not in (None, usual.get(key)))
+
+    def table(self) -> Table:
+        """The same as a table of delimited text."""
+        return Table(
+            name="csv",
+            time=self.time,
+            prompt=self.prompt,
+            output=self.output,
+            nanoseconds=self.nanoseconds,
+            form="seconds" if self.unit == "s" else None,
+            session=self.session,
+            turn=self.turn,
+            slo_class=self.slo_class,
+            blocks=self.blocks,
+            block_tokens=self.block_tokens,
+        )
+
+    def nanoseconds(self, value: Any) -> int:
+        """A time as this log writes it: a number of units, the same as text, or date and time."""
+        if isinstance(value, str):
+            text = value.strip()
+            if not text or (text[0].isdigit() and any(mark in text for mark in ":TZ")):
+                return calendar_ns(text)
+            value = _number(text)
+        if type(value) not in (int, Decimal):  # not a bool either
+            raise Unreadable(str(value))
+        unit_ns = UNITS_NS.get(self.unit) or next(unit for least, unit in _AUTO_FROM if abs(value) >= least)
+        return decimal_ns(value, unit_ns)
+
+
+_FIELDS = {
+    "time": "time",
+    "unit": "unit",
+    "prompt": "prompt",
+    "output": "output",
+    "session": "session",
+    "turn": "turn",
+    "class": "slo_class",
+    "blocks": "blocks",
+    "block": "block_tokens",
+}
+
+
+def found_at(row: Any, path: str) -> Any:
+    """The value at a dotted path: a key that holds the dots itself goes first, list items go by number; else None."""
+    if isinstance(row, dict) and path in row:
+        return row[path]
+    head, dot, rest = path.partition(".")
+    while dot:
+        inner = _item(row, head)
+        if inner is not None:
+            value = found_at(inner, rest)
+            if value is not None:
+                return value
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+    return _item(row, head)
+
+
+def count(value: Any) -> int:
+    """A token count as JSON writers put it: a whole number, or the same as text."""
+    if isinstance(value, str):
+        return whole(value)
+    if type(value) is Decimal and abs(value) <= MAX_TOKENS and value == int(value):
+        value = int(value)
+    if type(value) is not int:  # not a bool either
+        raise Reject("number")
+    return value
+
+
+def _item(row: Any, key: str) -> Any:
+    if isinstance(row, dict):
+        return row.get(key)
+    if isinstance(row, list) and key.isdigit() and int(key) < len(row):
+        return row[int(key)]
+    return None
+
+
+def _number(text: str) -> Decimal:
+    if not text.isascii() or "_" in text:  # Decimal would take both
+        raise Unreadable(text)
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        raise Unreadable(text) from None
+    if not value.is_finite():
+        raise Unreadable(text)
+    return value
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise _bad(f"block={text} is no number of tokens")
+    return int(text)
+
+
+def _bad(what: str, key: str = "") -> WorkloadError:
+    near: Sequence[str] = difflib.get_close_matches(key, _FIELDS, n=1)
+    hint = f"Did you mean {near[0]}?" if near and key not in _FIELDS else f"Keys are {', '.join(_FIELDS)}."
+    return WorkloadError(f"In --columns, {what}.", code="columns", hint=hint)
