@@ -6,6 +6,7 @@ from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
 from reports.numbers import NOTHING, THIN, digits, percent, plural, rate, seconds
 
+WORDS = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "undecided", "INVALID": "invalid"}
 SIGNS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "INVALID": "✗"}
 
 
@@ -33,7 +34,9 @@ def interval(result: RuleResult) -> str:
     show = value if result.unit == "value" else signed
     if low is None or high is None:
         return f"above {show(result, low)}" if high is None else f"below {show(result, high)}"
-    return f"{show(result, low)} to {show(result, high)}"
+    first, second = show(result, low), show(result, high)
+    same = first.partition(THIN)[2] == second.partition(THIN)[2]  # the unit is written once
+    return f"{first.partition(THIN)[0] if same else first} to {second}"
 
 
 def margin(result: RuleResult) -> str:
@@ -48,7 +51,7 @@ def signed(result: RuleResult, number: float | None, trim: bool = False) -> str:
     if number is None:
         return NOTHING
     unit = "pp" if result.unit == "difference" else "%"
-    text = digits(round(abs(number) * 100, 2), 2 if abs(number) < 0.1 else 3, trim=True if trim else abs(number) < 5e-5)
+    text = digits(round(abs(number) * 100, 2), 2 if abs(number) < 0.1 else 3, trim=trim or abs(number) < 5e-5)
     sign = "" if text == "0" else "+" if number > 0 else "\N{MINUS SIGN}"
     return f"{sign}{text}{THIN}{unit}"
 

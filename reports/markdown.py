@@ -44,7 +44,7 @@ def _capped(text: str, most_bytes: int) -> str:
 
 
 def _cell(text: str) -> str:
-    return printable(text).replace("|", "\\|")
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _safe(text: str) -> str:

@@ -57,15 +57,16 @@ def rules_table(results: Sequence[RuleResult]) -> Table:
 
     changes = any(result.unit != "value" for result in results)
     headers = ["baseline", "candidate", "effect", "interval", "margin"] if changes else ["value", "interval", "limit"]
-    table = _table("", *headers, "verdict", "by")
+    table = _table("", *headers, "verdict", "n" if changes else "from")
     for result in results:
         sides = [words.value(result, result.candidate)]
         if changes:
             sides = [words.value(result, result.baseline), *sides, words.effect(result)]
-        verdict = Text(f"{words.SIGNS[result.verdict]} {result.verdict}", style=STYLES[result.verdict])
+        verdict = Text(f"{words.SIGNS[result.verdict]} {words.WORDS[result.verdict]}", style=STYLES[result.verdict])
         verdict.append(" (warn)" if result.warn else "", style="dim")
         cells = [*sides, words.interval(result), words.margin(result)]
-        table.add_row(result.metric, *cells, verdict, words.based_on(result), style="dim" if result.implied else "")
+        behind = str(result.pairs) if changes else words.based_on(result)
+        table.add_row(result.metric, *cells, verdict, behind, style="dim" if result.implied else "")
     return table
 
 
@@ -98,33 +99,48 @@ def refused_words(refusal: Refusal) -> str:
     )
 
 
-def render_comparison(found: Comparison, console: Console) -> None:
-    """Print the sentence, a column per side, effects with intervals, and what differed in the set-up."""
+def render_comparison(found: Comparison, console: Console, *, definitions: bool = False) -> None:
+    """Print the sentence, a column per side, effects with intervals, what differed, and other tools' definitions."""
     from rich.text import Text
 
+    names = [chr(ord("A") + place) for place in range(len(found.sides))]
     console.print()
     console.print(Text(found.sentence, style="bold"))
     for reason in found.invalid:
         console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
+    for name, side in zip(names, found.sides, strict=True):
+        gpus = "" if side.gpus is None else f", {plural(side.gpus, 'GPU')}"
+        console.print(Text(f"  {name}  {printable(side.label)} ({plural(side.runs, 'run')}{gpus})", style="dim"))
     console.print()
-    table = _table("per GPU" if found.per_gpu else "", *(printable(side.label) for side in found.sides))
-    table.add_row("runs", *(str(side.runs) for side in found.sides))
-    table.add_row("GPUs", *(NOTHING if side.gpus is None else str(side.gpus) for side in found.sides))
+    table = _table("per GPU" if found.per_gpu else "", *names)
     for key in found.sides[0].values:
         table.add_row(key, *(_value(key, side.values.get(key)) for side in found.sides))
     console.print(table)
-    for side in found.sides[1:]:
-        mine = [contrast for contrast in found.contrasts if contrast.label == side.label]
+    for name, side in zip(names[1:], found.sides[1:], strict=True):
         console.print()
-        console.print(Text(f"{side.label} against {found.sides[0].label}", style="bold"))
-        console.print(_contrasts(mine))
+        console.print(Text(f"{name} against A", style="bold"))
+        console.print(_contrasts([contrast for contrast in found.contrasts if contrast.label == side.label]))
     if found.differences:
         console.print()
-        table = _table("differs", *(printable(side.label) for side in found.sides))
+        table = _table("differs", *names)
         for difference in found.differences:
-            table.add_row(difference.what, *(printable(value)[:60] or NOTHING for value in difference.values))
+            table.add_row(difference.what, *(printable(value)[:120] or NOTHING for value in difference.values))
         console.print(table)
+    if definitions:
+        console.print()
+        console.print(_definitions(found, names))
     console.print()
+
+
+def _definitions(found: Comparison, names: Sequence[str]) -> Table:
+    """Median of each quantity by each tool's definition, in one row per definition."""
+    table = _table("median by definition", *names, "used by")
+    for place, definition in enumerate(found.sides[0].definitions):
+        stats = [side.definitions[place].stat for side in found.sides]
+        tokens = definition.quantity == "output tokens"
+        told = [NOTHING if s is None else digits(s.p50) if tokens else seconds(s.p50) for s in stats]
+        table.add_row(f"{definition.quantity}: {definition.formula}", *told, definition.used_by)
+    return table
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
@@ -135,8 +151,8 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
         text, style = STANDINGS[contrast.standing]
         ends = (contrast.low, contrast.high)
         known = f"{_change(contrast, ends[0])} to {_change(contrast, ends[1])}" if None not in ends else "not known"
-        slower = f", {percent(contrast.slower_share)} slower" if contrast.slower_share is not None else ""
-        within = " (within run)" if contrast.interval == "within_run" else ""
+        slower = f", {contrast.slower_share:.0%} slower" if contrast.slower_share is not None else ""
+        within = ", within run" if contrast.interval == "within_run" else ""
         by = f"{contrast.paired_by}{within}{slower}"
         table.add_row(contrast.metric, _change(contrast, contrast.effect), known, Text(text, style=style), by)
     return table
@@ -164,8 +180,10 @@ def _table(*headers: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="dim")
-    table.add_column(headers[0], no_wrap=True)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True, header_style="dim"
+    )
+    table.add_column(headers[0])
     for header in headers[1:]:
         table.add_column(header, justify="right")
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ COMPARISON = "comparison.json"
 @click.option(
     "--pairs", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each side, interleaved."
 )
+@click.option("--definitions", is_flag=True, help="Also print each side as other tools would count it.")
 @with_load_options
 @click.pass_context
 def compare(context: click.Context, /, **given: Any) -> int:
@@ -101,7 +101,7 @@ def _measured_sets(context: click.Context, given: dict[str, Any], sides: list[Si
         virtual=all(isinstance(side, VirtualSide) for side in sides),
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
     )
-    directory = create(given["out"] or _default_directory())
+    directory = create(given["out"] or load_options.default_folder("comparisons"))
     runs: list[list[Run]] = [[] for _ in sides]
     for number in range(1, given["pairs"] + 1):
         places = range(len(sides)) if number % 2 else reversed(range(len(sides)))
@@ -118,12 +118,6 @@ def _measure(side: Side, probe: Replay, number: int, folder: Path) -> None:
     click.echo(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
 
 
-def _default_directory() -> Path:
-    from loadtest import clock
-
-    return Path("comparisons") / f"{clock.utc_now().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
-
-
 def _distinct(labels: list[str]) -> list[str]:
     """Labels that tell the sides apart."""
     return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)]
@@ -132,6 +126,8 @@ def _distinct(labels: list[str]) -> list[str]:
 def _publish(given: dict[str, Any], found: Any, sets: list[RunSet]) -> int:
     """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess."""
     from loadtest.cli import output
+    from reports.page import render_html
+    from reports.pages import comparison_page
     from reports.text import console
     from reports.text_gate import render_comparison
 
@@ -139,10 +135,10 @@ def _publish(given: dict[str, Any], found: Any, sets: list[RunSet]) -> int:
         given["out"].mkdir(parents=True, exist_ok=True)
         output.write_json(given["out"] / COMPARISON, found)
         firsts = [(side.label, side.runs[0]) for side in sets]
-        html = output.page(found.sentence, firsts, [side.summaries[0] for side in sets], sets[0].slo)
-        output.write_page(given["out"] / output.REPORT, html)
+        seen = output.views(firsts, [side.summaries[0] for side in sets], sets[0].slo)
+        output.write_page(given["out"] / output.REPORT, render_html(comparison_page(found, seen)))
     if given["json"]:
         output.print_json(found)
     else:
-        render_comparison(found, console())
+        render_comparison(found, console(), definitions=given["definitions"])
     return ExitCode.INVALID if found.invalid else ExitCode.OK

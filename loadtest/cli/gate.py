@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loadtest.cli import load_options, options
 from loadtest.cli.load_options import load_options as with_load_options
+from loadtest.cli.options import RULE
 from loadtest.errors import ExitCode, GoodputError, UsageError
 
 if TYPE_CHECKING:
@@ -23,18 +23,8 @@ if TYPE_CHECKING:
     from metrics.gate.sample import Sample
     from metrics.slo import SLO
 
-GATE, NOISE = "gate.json", "noise.json"
+GATE, GATE_PAGE, NOISE = "gate.json", "gate.html", "noise.json"
 SKIP = 125  # git bisect: this commit cannot be judged
-
-
-class RuleType(click.ParamType[str]):
-    """A rule's text; several in one variable stand on lines of their own."""
-
-    name = "rule"
-    envvar_list_splitter: ClassVar[str] = "\n"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
-        return str(value)
 
 
 class LooksType(click.ParamType[tuple[int, ...]]):
@@ -49,7 +39,7 @@ class LooksType(click.ParamType[tuple[int, ...]]):
         except ValueError:
             looks = ()
         if not looks or list(looks) != sorted(set(looks)) or (looks != (1,) and looks[0] < 3):
-            self.fail(f"{value!r} is neither 1 (quick) nor a number of pairs from 3 on, or a list like 3,5,8", param, ctx)
+            self.fail(f"{value!r} is neither 1 (quick) nor 3 or more pairs, or a list of them like 3,5,8", param, ctx)
         return looks
 
 
@@ -73,7 +63,7 @@ class GateCommand(options.Command):
 @click.option("--baseline", metavar="DIR|URL|DEPLOYMENT", help="What is good enough.")
 @click.option("--candidate", metavar="DIR|URL|DEPLOYMENT", help="What is to be judged.")
 @click.option("--launch", nargs=2, metavar="BASE CAND", help="Launch files of both; started and stopped in turn.")
-@click.option("--rule", "rules", type=RuleType(), multiple=True, metavar="RULE", help="E.g. 'ttft.p90 rise < 10%'.")
+@click.option("--rule", "rules", type=RULE, multiple=True, metavar="RULE", help="E.g. 'ttft.p90 rise < 10%'.")
 @click.option("--metric", type=click.Choice(["goodput"]), help="Paired searches for goodput instead of replays.")
 @click.option(
     "--pairs", type=LooksType(), default="3,5,8,12", show_default=True, metavar="LOOKS", help="When to look; 1: quick."
@@ -336,10 +326,13 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
     """gate.json and what else was asked for; the exit code."""
     from loadtest.cli import output
     from metrics.gate.exits import bisect_code, exit_code
+    from reports.page import render_html
+    from reports.pages import gate_page
     from reports.text import console
     from reports.text_gate import render_gate
 
     output.write_json(directory / GATE, report)
+    output.write_page(directory / GATE_PAGE, render_html(gate_page(report)))
     _write_formats(given, report)
     if given["json"]:
         output.print_json(report)
@@ -377,11 +370,9 @@ def _write(path: Path, text: str, *, append: bool = False) -> None:
 @contextmanager
 def _folder(given: dict[str, Any]) -> Iterator[Path]:
     """The gate's folder; removed again when nothing came into it."""
-    from loadtest import clock
     from metrics import rundir
 
-    moment = clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
-    directory = given["out"] or Path("gates") / f"{moment}-{os.getpid()}"
+    directory = given["out"] or load_options.default_folder("gates")
     created = [folder for folder in (directory, directory.parent) if not folder.exists()]
     rundir.create(directory)
     try:

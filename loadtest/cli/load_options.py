@@ -25,7 +25,7 @@ SHARE_OF_GOODPUT = 0.8
 
 _OPTIONS = (
     click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay."),
-    click.option("--rate", type=float, metavar="R", help="Requests per second.  [default: 80 % of baseline goodput]"),
+    click.option("--rate", type=float, metavar="R", help="Requests/s.  [default: 80 % of goodput if emulated]"),
     click.option("--speed", type=float, metavar="X", help="Or replay X times as fast as the trace."),
     click.option("--duration", type=DURATION, metavar="TIME", help="Length of each run."),
     click.option("--requests", type=int, metavar="N", help="At most N requests in each run."),
@@ -123,6 +123,17 @@ def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:
             key = rest
         found[key] = value
     return found
+
+
+def default_folder(above: str) -> Path:
+    """A folder of today's that nobody has yet, below `above`."""
+    from itertools import count
+
+    from loadtest import clock
+
+    moment = clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
+    names = (moment if number == 1 else f"{moment}-{number}" for number in count(1))
+    return next(path for name in names if not (path := Path(above) / name).exists())
 
 
 def default_rate(side: Side | StoredSide, given: dict[str, Any], slo: SLO | None) -> float | None:

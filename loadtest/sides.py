@@ -1,0 +1,259 @@
+"""A side of a comparison: what is opened for each of its runs, or the folder of runs it already has."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import msgspec
+
+from loadtest.deployment import Deployment
+from loadtest.errors import TargetError, UsageError
+from loadtest.supervise import Server, python_module
+from loadtest.target import Facts, LiveTarget, LoadSettings, Measurement, OnProgress, SimulatedTarget, SupervisedTarget
+from metrics import rundir
+from metrics.gate.comparable import CLOCK
+from metrics.rundir import Run
+
+if TYPE_CHECKING:
+    from loadtest.replay.endpoint import Endpoint
+    from loadtest.target import Target
+    from workloads.schedule import Schedule
+
+AGAIN = "-again"  # ends the folder of a run that was made a second time
+
+
+class Side(Protocol):
+    """Something that can be measured again and again, each time as a target of its own."""
+
+    @property
+    def label(self) -> str: ...
+
+    def open(self, folder: Path) -> Target:
+        """A target, not yet entered; its log goes into `folder`."""
+
+
+@dataclass(frozen=True)
+class EndpointOptions:
+    """How a live server is asked; the options of `goodput run` with those names."""
+
+    model: str | None = None
+    api: str | None = None
+    api_key_env: str = ""
+    headers: tuple[str, ...] = ()
+
+    def endpoint(self, url: str) -> Endpoint:
+        """Where requests go when the server is at `url`."""
+        from loadtest.replay.endpoint import Endpoint
+
+        return Endpoint.parse(
+            url,
+            model=self.model,
+            api="chat" if self.api == "chat" else "completions",
+            api_key_env=self.api_key_env,
+            headers=self.headers,
+        )
+
+
+class VirtualTarget(SimulatedTarget):
+    """The simulator, whose runs say that their clock was virtual."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment)
+        self.facts = Facts(
+            model=self.facts.model, max_model_len=int(deployment["max_model_len"]), server={CLOCK: "virtual"}
+        )
+
+
+@dataclass(frozen=True)
+class VirtualSide:
+    """An emulated deployment on the virtual clock."""
+
+    label: str
+    deployment: Deployment
+
+    def open(self, folder: Path) -> Target:  # noqa: ARG002
+        return VirtualTarget(self.deployment)
+
+
+@dataclass(frozen=True)
+class BundledSide:
+    """A bundled server, started for each run and stopped after it: restart noise is part of what is measured."""
+
+    label: str
+    deployment: Deployment
+    settings: LoadSettings
+    api: str | None = None
+
+    def open(self, folder: Path) -> Target:
+        return SupervisedTarget(self.deployment, self.settings, folder / "server.log", self.api or "completions")
+
+
+@dataclass(frozen=True)
+class UrlSide:
+    """A server somebody else keeps running."""
+
+    label: str
+    url: str
+    settings: LoadSettings
+    options: EndpointOptions = EndpointOptions()
+
+    def open(self, folder: Path) -> Target:  # noqa: ARG002
+        return LiveTarget(self.options.endpoint(self.url), self.settings)
+
+
+@dataclass(frozen=True)
+class StoredSide:
+    """Runs that were made before; run i pairs with run i of the other side."""
+
+    label: str
+    folders: tuple[Path, ...]
+
+    def run(self, number: int) -> Run:
+        """Run `number`, counted from 1."""
+        return rundir.load(self.folders[number - 1])
+
+
+def stored(path: Path) -> StoredSide | None:
+    """The runs in a folder (itself a run, or holding some, by name); None when there are none.
+
+    Of a gate's folder these are its baseline's; of a pair that was measured again, the second ones.
+    """
+    if (path / rundir.RUN).exists():
+        return StoredSide(path.name, (path,))
+    inside = sorted(child.parent for child in path.glob(f"*/{rundir.RUN}"))
+    of_gate = [folder for folder in inside if fnmatch(folder.name, "pair-*-baseline*")]
+    by_pair = {folder.name.removesuffix(AGAIN): folder for folder in of_gate or inside}
+    return StoredSide(path.name, tuple(by_pair.values())) if by_pair else None
+
+
+class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a server is started: an argument list (never a shell line), or a bundled deployment.
+
+    `{port}` and the names in `set` may stand in `command`, `url`, `env` and `deployment`.
+    """
+
+    command: list[str] = []
+    deployment: str = ""
+    url: str = "http://127.0.0.1:{port}"
+    ready: str = "/health"  # answers 200 once requests may be sent
+    ready_timeout_s: float = 600.0
+    env: dict[str, str] = {}
+    set: dict[str, str | int | float] = {}
+    model: str | None = None
+    gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class LaunchedSide:
+    """A server of ours or anybody's, started from a launch file for each run and stopped after it."""
+
+    label: str
+    file: LaunchFile
+    settings: LoadSettings
+    options: EndpointOptions = field(default_factory=EndpointOptions)
+
+    def open(self, folder: Path) -> Target:
+        return LaunchedTarget(self, folder / "server.log")
+
+
+class LaunchedTarget:
+    """A launched server; inside the block it is ready and looked at like any live one."""
+
+    def __init__(self, side: LaunchedSide, log: Path) -> None:
+        self._side = side
+        values = {"port": str(_free_port()), **{key: str(value) for key, value in side.file.set.items()}}
+        self._url = _filled(side.file.url, values)
+        command = [_filled(word, values) for word in side.file.command]
+        ready = [f"{self._url}{side.file.ready}", f"{side.file.ready_timeout_s:g}"]
+        self._server = Server(
+            python_module("loadtest.launched", self._url, *ready, "--", *command),
+            log=log,
+            name=f"server {side.label}",
+            ready_timeout_s=side.file.ready_timeout_s + 10.0,
+            stop_timeout_s=20.0,
+            env={key: _filled(value, values) for key, value in side.file.env.items()},
+        )
+        self.deployment = Deployment("url", url=self._url)
+        self.facts = Facts()
+        self._live: LiveTarget | None = None
+
+    def __enter__(self) -> Self:
+        """Start it, wait for its health, preflight; raises TargetError with its last words."""
+        self._server.start()
+        try:
+            endpoint = self._side.options.endpoint(self._url)
+            self._live = LiveTarget(endpoint, self._side.settings).__enter__()
+        except BaseException:
+            self._server.stop()
+            raise
+        self.facts = self._live.facts
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+    def died(self) -> TargetError | None:
+        """Why the server ended although it was still needed."""
+        return None if self._server.exit_status is None else self._server.died()
+
+    def measure(
+        self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
+    ) -> Measurement:
+        """As for a live target."""
+        assert self._live is not None
+        return self._live.measure(schedule, directory, on_progress, abort_on=abort_on)
+
+
+def read_launch_file(path: Path, settings: Mapping[str, str]) -> LaunchFile:
+    """A launch file with `settings` put over its own `set` table; UsageError when it cannot be used."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        file = msgspec.convert(document, LaunchFile)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"the launch file {path} cannot be used: {error}", code="bad_launch_file") from None
+    if bool(file.command) == bool(file.deployment):
+        raise UsageError(f"{path} must hold either command or deployment", code="bad_launch_file")
+    text = " ".join([*file.command, file.deployment, file.url, *file.env.values()])
+    for key in settings:
+        if key not in file.set and "{" + key + "}" not in text:
+            raise UsageError(f"{path} has no place for {key!r}", hint="write {" + key + "} into it", code="bad_set")
+    return msgspec.structs.replace(file, set={**file.set, **settings})
+
+
+def launched(path: Path, chosen: Mapping[str, str], settings: LoadSettings, options: EndpointOptions) -> Side:
+    """The side that a launch file describes."""
+    file = read_launch_file(path, chosen)
+    values = {key: str(value) for key, value in file.set.items()}
+    label = " ".join([path.stem, *(f"{key}={value}" for key, value in chosen.items())])
+    if file.deployment:
+        deployment = Deployment.parse(_filled(file.deployment, values))
+        return BundledSide(label, deployment, settings, options.api)
+    for word in file.command:
+        _filled(word, {"port": "0", **values})  # a placeholder without a value is found before anything is started
+    asked = EndpointOptions(options.model or file.model, options.api, options.api_key_env, options.headers)
+    return LaunchedSide(label, file, settings, asked)
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """`text` with every {name} replaced; other braces (JSON in an argument) stay as they are."""
+    for key, value in values.items():
+        text = text.replace("{" + key + "}", str(value))
+    name = text.partition("{")[2].partition("}")[0]
+    if name.isidentifier():
+        raise UsageError(f"nothing is set for {{{name}}} in {text!r}", hint=f"--set {name}=VALUE", code="bad_set")
+    return text
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

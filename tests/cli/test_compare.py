@@ -1,0 +1,58 @@
+"""`goodput compare` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loadtest.cli.main import run
+from loadtest.errors import ExitCode
+
+A, B = "emulated:chunked,model=demo-8b", "emulated:colocated,model=demo-8b"
+LOAD = ["--virtual", "--slo", "ttft=500ms,tpot=20ms", "--rate", "4", "--requests", "40"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Everything is written below the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_deployments_are_measured_and_compared(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One JSON document, the same as comparison.json; the runs and a page beside it."""
+    assert ExitCode.OK == run(["compare", A, B, f"{B},instances=2", *LOAD, "--pairs", "2", "--out", "c", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert [A, B, f"{B},instances=2"] == [side["label"] for side in document["sides"]]
+    assert document["per_gpu"]
+    assert document == json.loads((elsewhere / "c" / "comparison.json").read_text())
+    assert 6 == len(list((elsewhere / "c").glob("run-*")))
+    assert (elsewhere / "c" / "report.html").exists()
+
+
+def test_stored_runs_are_compared(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Folders of runs, paired in their order; other schedules are not compared silently."""
+    run(["compare", A, B, *LOAD, "--out", "c"])
+    for place, name in enumerate(("a", "b"), 1):
+        (elsewhere / name).mkdir()
+        for path in sorted((elsewhere / "c").glob(f"run-*-{place}")):
+            path.rename(elsewhere / name / path.name)
+    capsys.readouterr()
+    assert ExitCode.OK == run(["compare", "a", "b", "--metric", "ttft.p90", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert ["ttft.p90"] == list(document["sides"][0]["values"])
+    assert "deployment" in {difference["what"] for difference in document["differences"]}
+    assert ExitCode.INVALID == run(["compare", "a/run-01-1", "b/run-02-2"])
+    assert "different_traces" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [([A], "too_few_sides"), ([A, "."], "not_a_run"), ([A, "emulated:chunkd"], "bad_deployment")],
+)
+def test_what_cannot_be_compared_is_said(words: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 with a stable code."""
+    assert ExitCode.USAGE == run(["compare", "--json", *words])
+    assert code == json.loads(capsys.readouterr().out)["error"]["code"]
