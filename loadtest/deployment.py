@@ -79,6 +79,16 @@ def _one_of(*choices: str) -> Callable[[str], Value]:
     return parse
 
 
+def _one_number(number: int) -> Callable[[str], Value]:
+    def parse(text: str) -> int:
+        if int(text) != number:
+            raise ValueError
+        return number
+
+    parse.__doc__ = str(number)
+    return parse
+
+
 def _name(text: str) -> str:
     """a name"""
     if not text:
@@ -98,22 +108,25 @@ class Option(NamedTuple):
 
 
 # In canonical order. Names are vLLM's where vLLM has one.
-OPTIONS: Final[dict[str, Option]] = {
+_OPTIONS: Final[dict[str, Option]] = {
     "model": Option(_name, "llama2-70b"),
     "hardware": Option(_name, "h100"),
     "tp": Option(_at_least(1), None),  # the model's own
     "instances": Option(_at_least(1), 1, "pooled"),
     "prefill": Option(_at_least(1), 1, "disaggregated"),
     "decode": Option(_at_least(1), 1, "disaggregated"),
-    "prefill_tp": Option(_at_least(1), None, "disaggregated"),  # tp
-    "decode_tp": Option(_at_least(1), None, "disaggregated"),
-    "prefill_hardware": Option(_name, None, "disaggregated"),  # hardware
-    "decode_hardware": Option(_name, None, "disaggregated"),
+    "pp": Option(_at_least(1), 1),
+    "power_cap_w": Option(_positive, None),  # no cap
+    "gpu_hour_usd": Option(_not_negative, None),  # the hardware's
     "kv_link": Option(_one_of(*LINKS), None, "disaggregated"),  # the prefill hardware's
     "kv_link_gbps": Option(_positive, None, "disaggregated"),  # the link's
     "kv_link_latency_us": Option(_not_negative, None, "disaggregated"),  # the prefill hardware's
+    "kv_contention": Option(_one_of("port", "fabric", "none"), "port", "disaggregated"),
     "kv_transfer": Option(_one_of("serial", "layerwise", "hybrid"), "hybrid", "disaggregated"),
     "first_token": Option(_one_of("prefill", "decode"), "prefill", "disaggregated"),
+    "mixed_pool": Option(_one_of("off", "on"), "off", "disaggregated"),
+    "mixed_prompt_tokens": Option(_at_least(0), 8192, "disaggregated"),
+    "mixed_decode_tokens": Option(_at_least(0), 2048, "disaggregated"),
     "max_num_batched_tokens": Option(_at_least(1), 2048),
     "max_num_seqs": Option(_at_least(1), None),  # 256, or the token budget if that is less
     "long_prefill_token_threshold": Option(_at_least(0), 0, "pooled"),
@@ -125,14 +138,54 @@ OPTIONS: Final[dict[str, Option]] = {
     "max_model_len": Option(_at_least(2), 16384),
     "max_queue": Option(_at_least(1), None),  # no limit
     "router": Option(_one_of("jsq", "round_robin", "random"), "jsq"),
-    "policy": Option(_name, None, "pooled"),  # the arrangement's
+    "policy": Option(_name, None),  # the arrangement's
+    "prefix_cache": Option(_one_of("off", "on"), "off"),
+    "prefix_block_tokens": Option(_at_least(1), 512),
 }
 
+# What a pool of a disaggregated deployment may have of its own; left out, it has what the deployment has.
+POOL_OPTIONS: Final = (
+    *("hardware", "tp", "pp", "power_cap_w", "gpu_hour_usd"),
+    *("max_num_batched_tokens", "max_num_seqs", "policy"),
+)
+OPTIONS: Final = _OPTIONS | {
+    f"{role}_{key}": Option(_OPTIONS[key].read, None, "disaggregated")
+    for key in POOL_OPTIONS
+    for role in ("prefill", "decode")
+}
 
-def options_of(arrangement: str) -> dict[str, Option]:
-    """The options an arrangement takes, in canonical order."""
+# The reference engine's own (docs/engine.md): what it computes with is there to be measured, not described.
+TORCH_OPTIONS: Final[dict[str, Option]] = {
+    "model": Option(_name, "tiny"),
+    "device": Option(_one_of("cpu", "cuda"), "cpu"),
+    "dtype": Option(_one_of("float32", "bfloat16", "float16"), None),  # float32 on cpu, bfloat16 on cuda
+    "threads": Option(_at_least(1), None),  # of each worker: its share of the cores
+    "instances": OPTIONS["instances"],
+    "prefill": Option(_one_number(1), 1, "disaggregated"),
+    "decode": Option(_one_number(1), 1, "disaggregated"),
+    "kv_link": Option(_one_of("shm", "tcp"), None, "disaggregated"),  # shm on cpu, tcp on cuda
+    "kv_link_gbps": Option(_not_negative, 0.0, "disaggregated"),  # 0: as fast as it goes
+    "kv_link_latency_us": Option(_not_negative, 0.0, "disaggregated"),
+    "kv_transfer": OPTIONS["kv_transfer"],
+    "layerwise_min_tokens": Option(_at_least(1), 512, "disaggregated"),
+    "kv_lease_s": Option(_positive, 30.0, "disaggregated"),
+    "on_worker_failure": Option(_one_of("fail", "recompute"), "fail"),
+    "max_num_batched_tokens": OPTIONS["max_num_batched_tokens"],
+    "max_num_seqs": OPTIONS["max_num_seqs"],
+    "long_prefill_token_threshold": OPTIONS["long_prefill_token_threshold"],
+    "block_size": OPTIONS["block_size"],
+    "num_gpu_blocks": OPTIONS["num_gpu_blocks"],
+    "max_model_len": Option(_at_least(2), None),  # the model's, at most 16384
+    "max_queue": OPTIONS["max_queue"],
+    "weights_seed": Option(_at_least(0), 0),
+}
+_TABLES: Final = {"emulated": OPTIONS, "torch": TORCH_OPTIONS}
+
+
+def options_of(arrangement: str, backend: str = "emulated") -> dict[str, Option]:
+    """The options an arrangement of a backend takes, in canonical order."""
     kind = "disaggregated" if arrangement == "disaggregated" else "pooled"
-    return {key: option for key, option in OPTIONS.items() if option.only in ("", kind)}
+    return {key: option for key, option in _TABLES[backend].items() if option.only in ("", kind)}
 
 
 class PoolSize(NamedTuple):
@@ -142,6 +195,12 @@ class PoolSize(NamedTuple):
     instances: int
     tp: int
     hardware: str
+    pp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Of all its instances."""
+        return self.instances * self.tp * self.pp
 
 
 @dataclass(frozen=True)
@@ -173,7 +232,7 @@ class Deployment:
                 hint=f"arrangements: {', '.join(ARRANGEMENTS)}",
                 code="bad_deployment",
             )
-        deployment = cls(backend, arrangement, MappingProxyType(_parse_options(text, arrangement, parts)))
+        deployment = cls(backend, arrangement, MappingProxyType(_parse_options(text, backend, arrangement, parts)))
         if backend == "emulated":
             for pool in deployment.pools:  # a model or a machine that does not exist is the text's fault
                 load_perf_model(str(deployment["model"]), pool.hardware, pool.tp)
@@ -186,33 +245,42 @@ class Deployment:
 
     def __getitem__(self, key: str) -> Value:
         """An option's value, its default when it was left out; KeyError when it has neither."""
-        value = self.options.get(key, OPTIONS[key].default)
+        value = self.get(key)
         if value is None:
             raise KeyError(key)
         return value
 
     def get(self, key: str) -> Value | None:
         """An option's value or its default; None when that is derived from other things."""
-        return self.options.get(key, OPTIONS[key].default)
+        table = _TABLES.get(self.backend, OPTIONS)
+        return self.options.get(key, table[key].default if key in table else None)
 
     @property
     def pools(self) -> tuple[PoolSize, ...]:
         """The pools of instances, a prefill pool first; none for a URL."""
         if self.url is not None:
             return ()
-        tp = int(self.get("tp") or self._default_tp())
-        gpu = str(self["hardware"])
-        if self.arrangement != "disaggregated":
-            return (PoolSize("", int(self["instances"]), tp, gpu),)
+        roles = ("prefill", "decode") if self.arrangement == "disaggregated" else ("",)
         return tuple(
-            PoolSize(role, int(self[role]), int(self.get(f"{role}_tp") or tp), str(self.get(f"{role}_hardware") or gpu))
-            for role in ("prefill", "decode")
+            PoolSize(
+                role,
+                int(self[role or "instances"]),
+                int(self.of_pool("tp", role) or self._default_tp()),
+                str(self.of_pool("hardware", role) or self.get("device")),
+                int(self.of_pool("pp", role) or 1),
+            )
+            for role in roles
         )
+
+    def of_pool(self, key: str, role: str) -> Value | None:
+        """An option of the pool with that role: its own, or the deployment's; None when that is derived."""
+        own = self.options.get(f"{role}_{key}") if role else None
+        return self.get(key) if own is None else own
 
     @property
     def gpus(self) -> int | None:
         """GPUs of all pools together; None for a URL, whose GPUs only the user knows."""
-        return None if self.url is not None else sum(pool.instances * pool.tp for pool in self.pools)
+        return None if self.url is not None else sum(pool.gpus for pool in self.pools)
 
     @property
     def label(self) -> str:
@@ -227,8 +295,8 @@ class Deployment:
         return load_model(str(self["model"])).default_tp if self.backend == "emulated" else 1
 
 
-def _parse_options(text: str, arrangement: str, parts: Iterable[str]) -> dict[str, Value]:
-    options = options_of(arrangement)
+def _parse_options(text: str, backend: str, arrangement: str, parts: Iterable[str]) -> dict[str, Value]:
+    options = options_of(arrangement, backend)
     found: dict[str, Value] = {}
     for part in parts:
         key, equals, value = (piece.strip() for piece in part.partition("="))

@@ -68,7 +68,7 @@ def test_defaults_are_those_of_the_definitions() -> None:
     deployment = Deployment.parse("emulated:chunked")
     assert ("llama2-70b", "h100", 1) == tuple(deployment[key] for key in ("model", "hardware", "instances"))
     assert (16, 0.01, 16384) == tuple(deployment[key] for key in ("block_size", "watermark", "max_model_len"))
-    assert [("", 1, 8, "h100")] == [tuple(pool) for pool in deployment.pools]
+    assert [("", 1, 8, "h100", 1)] == [tuple(pool) for pool in deployment.pools]
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,24 @@ if TYPE_CHECKING:
 class Batch:
     """Decodes and pieces of prompts for one iteration, with the sums the performance model asks for."""
 
-    __slots__ = ("_instance", "_preempted", "attended", "chunks", "decodes", "prompt_tokens", "tokens")
+    __slots__ = ("_instance", "_offered", "_preempted", "attended", "chunks", "decodes", "prompt_tokens", "tokens")
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._preempted = False
+        self._preempted = self._offered = False
         self.tokens = 0  # scheduled so far: one per decode, and prompt_tokens
         self.prompt_tokens = 0
         self.attended = 0  # sum over the pieces of c (2 done + c)
         self.decodes = 0
         self.chunks: list[tuple[Request, int]] = []
+
+    @property
+    def settled(self) -> bool:
+        """Would the next iteration be composed the same, as long as nobody arrives, ends or is preempted?
+
+        Decodes alone stay alone: whoever could not be admitted beside them finds even less memory later.
+        """
+        return not (self.chunks or self._preempted or self._offered)
 
     def decode_all(self) -> None:
         """Give every running decode its next token; preempts the newest requests if KV blocks run out."""
@@ -38,10 +46,11 @@ class Batch:
 
     def next_waiting(self) -> Request | None:
         """The head of the queue if it can be admitted now (KV blocks, max_num_seqs, nobody preempted), else None."""
-        waiting = self._instance.waiting
-        if self._preempted or not waiting or waiting[0].source is not None:
+        if self._preempted or not self._instance.waiting:
             return None
-        return waiting[0] if self._instance.can_admit(waiting[0]) else None
+        request = self._instance.head()
+        self._offered |= request is not None
+        return request
 
     def prefill(self, request: Request, tokens: int) -> None:
         """Compute that many more tokens of its prompt; admits it if it was waiting."""

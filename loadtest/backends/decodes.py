@@ -3,12 +3,12 @@
 A decode iteration gives one token to every member, so nothing is kept per request and token. The *tick* counts decode
 iterations: a request that joined at tick j has generated tick - j tokens since, ends at a tick known when it joins,
 and starts a new KV block at ticks of one remainder modulo the block size. An iteration thus costs the same for 4
-members as for 400.
+members as for 400, and a stretch of iterations in which nobody ends costs the same as one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from heapq import heappop, heappush
 
 from loadtest.backends.request import Request
 
@@ -21,42 +21,70 @@ class Decodes:
         self.members: dict[Request, None] = {}
         self.tick = 0  # of the next iteration, or of the one in progress
         self.context = 0  # sum of prompt + generated
-        self._ends: defaultdict[int, list[Request]] = defaultdict(list)
-        self._growth: list[dict[Request, None]] = [{} for _ in range(block_size)]
+        self._ends: dict[int, list[Request]] = {}  # by the tick of their last token
+        self._end_ticks: list[int] = []  # a heap of the keys of `_ends`
+        self._growth = [0] * block_size  # members by the phase in which they start a KV block
 
     @property
-    def growing(self) -> dict[Request, None]:
-        """Members whose token of this tick is the first of a KV block."""
-        return self._growth[self.tick % self._block_size]
+    def until_end(self) -> int:
+        """Iterations up to and with the one that gives some member its last token."""
+        return self._end_ticks[0] - self.tick + 1
+
+    def growth(self, iterations: int, after: int = 0) -> int:
+        """KV blocks that so many iterations start, not counting the first `after` from now."""
+        cycles, rest = divmod(iterations, self._block_size)
+        begin = (self.tick + after) % self._block_size
+        blocks = sum(self._growth[begin : begin + rest])
+        if begin + rest > self._block_size:
+            blocks += sum(self._growth[: begin + rest - self._block_size])
+        return cycles * len(self.members) + blocks
+
+    def covered(self, blocks: int, most: int, after: int) -> int:
+        """How many iterations, at most `most`, so many KV blocks last for, after the first `after` from now."""
+        size, members = self._block_size, len(self.members)
+        if (most // size + 1) * members <= blocks:
+            return most
+        cycles = blocks // members
+        left, iterations = blocks - cycles * members, cycles * size
+        while iterations < most:
+            left -= self._growth[(self.tick + after + iterations) % size]
+            if left < 0:
+                break
+            iterations += 1
+        return min(iterations, most)
 
     def join(self, request: Request) -> None:
         """Decode from the next iteration on."""
-        request.joined = self.tick
+        tick = request.joined = self.tick
+        context = request.prompt_tokens + request.generated
         self.members[request] = None
-        self.context += request.prompt_tokens + request.generated
-        self._ends[self._last_tick(request)].append(request)
-        self._growth[self._phase(request)][request] = None
+        self.context += context
+        self._growth[(tick - context + 1) % self._block_size] += 1
+        last = tick + request.output_tokens - request.generated - 1
+        if last in self._ends:
+            self._ends[last].append(request)
+        else:
+            self._ends[last] = [request]
+            heappush(self._end_ticks, last)
 
     def leave(self, request: Request) -> None:
         """Stop decoding, at the end or before; brings `generated` up to date."""
-        request.generated += self.tick - request.joined
-        self.context -= request.prompt_tokens + request.generated
+        tick = self.tick
+        request.generated += tick - request.joined
+        context = request.prompt_tokens + request.generated
         del self.members[request]
-        del self._growth[self._phase(request)][request]
+        self.context -= context
+        self._growth[(tick - context + 1) % self._block_size] -= 1  # the same phase as when it joined
         if request.generated < request.output_tokens:
-            self._ends[self._last_tick(request)].remove(request)
+            self._ends[tick + request.output_tokens - request.generated - 1].remove(request)
 
-    def advance(self) -> list[Request]:
-        """An iteration is over: one more token each. Returns those whose last it was; they are to leave."""
-        ending = self._ends.pop(self.tick, [])
-        self.tick += 1
-        self.context += len(self.members)
-        return ending
+    def advance(self, iterations: int = 1) -> list[Request]:
+        """So many iterations are over, none of which but the last ended a member.
 
-    # Both come out the same when the request joins and, with `generated` up to date, at any later tick.
-
-    def _last_tick(self, request: Request) -> int:
-        return self.tick + request.output_tokens - request.generated - 1
-
-    def _phase(self, request: Request) -> int:
-        return (self.tick - request.prompt_tokens - request.generated + 1) % self._block_size
+        Returns those whose last token it was; they are to leave.
+        """
+        self.tick += iterations
+        self.context += iterations * len(self.members)
+        if self._end_ticks[0] >= self.tick:
+            return []
+        return self._ends.pop(heappop(self._end_ticks))

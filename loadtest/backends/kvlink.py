@@ -6,15 +6,20 @@ With x = KV bytes / link rate, L layers and prefill taking p seconds, on an idle
     layerwise: visible = latency + max(x/L, x - p (L-1)/L)    each layer leaves as soon as it is computed
     hybrid:    serial below 512 prompt tokens, else layerwise
 
-Every instance has one link in each direction, first come, first served. Splitwise (ISCA 2024), section 4.3.
+Every instance has one link in each direction, first come, first served (`kv_contention=port`); or all transfers of the
+cluster share one link (`fabric`), or each has one to itself (`none`). Splitwise (ISCA 2024), section 4.3.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from loadtest.backends.request import Request
+
+if TYPE_CHECKING:
+    from loadtest.backends.instance import Instance
 
 HYBRID_TOKENS: Final = 512
 LINK_GBPS: Final = {"ib200": 200.0, "ib400": 400.0, "100GbE": 100.0, "25GbE": 25.0}  # nvlink depends on the GPU
@@ -41,6 +46,25 @@ class Port:
     def __init__(self) -> None:
         self.free_at = 0.0
         self.last_arrival = 0.0
+
+
+class Network:
+    """Who shares a link with whom."""
+
+    def __init__(self, contention: str) -> None:
+        """`contention` is port, fabric or none."""
+        self._contention = contention
+        self._fabric = Port()
+        self._out: defaultdict[Instance, Port] = defaultdict(Port)
+        self._into: defaultdict[Instance, Port] = defaultdict(Port)
+
+    def ports(self, source: Instance, target: Instance) -> tuple[Port, Port]:
+        """The sender's and the receiver's end of a transfer."""
+        if self._contention == "fabric":
+            return self._fabric, self._fabric
+        if self._contention == "none":
+            return Port(), Port()
+        return self._out[source], self._into[target]
 
 
 def transfer(link: KvLink, out: Port, into: Port, request: Request, now: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,7 +41,9 @@ class Request:
     __slots__ = (
         "arrived",
         "blocks",
+        "cached",
         "done",
+        "first_token",
         "generated",
         "instance",
         "joined",
@@ -51,24 +54,29 @@ class Request:
         "prefill_started",
         "prefill_tokens",
         "prefilled",
+        "prefix",
         "prompt_tokens",
         "request_id",
         "source",
     )
 
-    def __init__(self, request_id: int, prompt_tokens: int, output_tokens: int, arrived: float) -> None:
+    def __init__(
+        self, request_id: int, prompt_tokens: int, output_tokens: int, arrived: float, prefix: Sequence[int] = ()
+    ) -> None:
         self.request_id = request_id
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
+        self.prefix = prefix  # hashes of the blocks its prompt begins with
         self.generated = 0  # tokens out; while decoding, those before it joined the decodes
         self.joined = -1  # the instance's decode tick at which it joined them
         self.prefill_tokens = prompt_tokens  # to compute before its next token; more after a preemption
         self.prefilled = 0
         self.blocks = 0  # KV blocks taken when it was admitted
+        self.cached = 0  # how many blocks of its prefix it shares with the prefix cache
         self.instance: Instance | None = None
         self.source: Instance | None = None  # the prefill instance whose KV is still to come over the link
         self.arrived = arrived
-        self.prefill_started = self.prefill_ended = self.landed = self.done = _NOT_YET
+        self.prefill_started = self.prefill_ended = self.landed = self.first_token = self.done = _NOT_YET
         # when its tokens came: an instant, or a run of an instance's decode ticks [from, to)
         self.pieces: list[float | tuple[Instance, int, int]] = []
 

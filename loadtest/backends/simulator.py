@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.backends.cluster import Cluster, ClusterStats, PromptTooLong, QueueFull
+from loadtest.backends import quick
+from loadtest.backends.cluster import Cluster, ClusterStats, PoolWork, QueueFull
+from loadtest.backends.instance import Instance
 from loadtest.backends.request import Request
+from loadtest.backends.spec import ClusterSpec, resolve
+from loadtest.backends.stretch import Stretch
 from loadtest.deployment import Deployment
+from loadtest.errors import UsageError
 from metrics.records import EventTimes, Outcome, RecordTable, Rows, StampSource, empty_rows
 from workloads.schedule import Schedule
 
@@ -29,21 +36,67 @@ def simulate(deployment: Deployment, schedule: Schedule, *, events: bool = True)
     return run_simulation(deployment, schedule, events=events).table
 
 
-def run_simulation(deployment: Deployment, schedule: Schedule, *, events: bool = True) -> Simulation:
+def run_simulation(
+    deployment: Deployment, schedule: Schedule, *, events: bool = True, quickly: bool = True
+) -> Simulation:
     """Offer `schedule` to an emulated deployment; every accepted request runs to its end.
 
     Rows are those of a real run without a network: sent when scheduled, stamped SIMULATED; a request that does not
     fit the context is an `http_400`, one beyond `max_queue` an `http_429`. Without `events` no token times are kept.
+    `quickly` takes the short cut of quick.py where it gives the same.
     """
-    cluster = Cluster(deployment, every_token=False)
+    spec = resolve(deployment)
     rows = _planned(schedule)
-    accepted, requests = _offer(cluster, schedule, rows)
-    while (deadline := cluster.next_deadline()) is not None:
-        cluster.advance(deadline)
-    times = [_token_times(request) for request in requests]
-    _fill(rows, accepted, requests, times)
-    table = RecordTable(rows, _event_times(rows, accepted, times) if events else None, list(_ERRORS))
-    return Simulation(table, cluster.stats())
+    fitting = schedule.prompt_tokens + schedule.max_tokens <= spec.max_model_len
+    _refuse(rows, np.flatnonzero(~fitting), status=400, error_id=0)
+    accepted = np.flatnonzero(fitting)
+    served = _serve_quickly(spec, schedule, accepted, events) if quickly and quick.applies(spec) else None
+    if served is None:
+        accepted, served = _serve(spec, schedule, accepted, rows)
+    _fill(rows, accepted, served.instants)
+    table = RecordTable(rows, _event_times(rows, accepted, served.token_times()) if events else None, list(_ERRORS))
+    return Simulation(table, served.stats)
+
+
+class Served(NamedTuple):
+    """What became of the accepted rows: their instants (see `_fill`), their token times on demand, the cluster."""
+
+    instants: NDArray[np.float64]
+    token_times: Callable[[], list[NDArray[np.float64]]]
+    stats: ClusterStats
+
+
+def _serve_quickly(spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.int64], events: bool) -> Served | None:
+    """One loop over all requests; None where memory might matter."""
+    arrive, prompts, outputs = (
+        column[accepted].tolist() for column in (schedule.scheduled_s, schedule.prompt_tokens, schedule.max_tokens)
+    )
+    found = quick.serve(spec.pools[0], arrive, prompts, outputs, events=events)
+    if found is None:
+        return None
+    first = found.first_token
+    work = found.work
+    work.prompt_tokens, work.generated_tokens = sum(prompts), sum(outputs)
+    counters = (work.prompt_tokens, work.generated_tokens, work.busy_s, work.extrapolated_s)
+    stats = ClusterStats(0, 0, 0.0, 0, 0, *counters, pools=(PoolWork.of("", [work]),))
+
+    def token_times() -> list[NDArray[np.float64]]:
+        ticks = tick_times(found.stretches)
+        runs = zip(first, found.joined, outputs, strict=True)
+        return [np.concatenate([(one,), ticks[begin : begin + output - 1]]) for one, begin, output in runs]
+
+    return Served(np.array([arrive, found.started, first, first, first, found.done]), token_times, stats)
+
+
+def _serve(
+    spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.int64], rows: Rows
+) -> tuple[NDArray[np.int64], Served]:
+    """Every instance, block and transfer; the rows taken, which a full queue makes fewer."""
+    cluster = Cluster(spec, every_token=False)
+    taken, requests = _offer(cluster, schedule, accepted, rows)
+    cluster.advance(inf)
+    instants = [(r.arrived, r.prefill_started, r.prefill_ended, r.landed, r.first_token, r.done) for r in requests]
+    return taken, Served(np.array(instants).reshape(-1, 6).T, lambda: token_times(requests), cluster.stats())
 
 
 def _planned(schedule: Schedule) -> Rows:
@@ -57,52 +110,71 @@ def _planned(schedule: Schedule) -> Rows:
     return rows
 
 
-def _offer(cluster: Cluster, schedule: Schedule, rows: Rows) -> tuple[NDArray[np.int64], list[Request]]:
+def _offer(
+    cluster: Cluster, schedule: Schedule, accepted: NDArray[np.int64], rows: Rows
+) -> tuple[NDArray[np.int64], list[Request]]:
     """Submit every row at its instant; the rows taken, and their requests."""
-    taken, requests = [], []
+    taken, refused, requests = [], [], []
     arrivals = zip(
-        schedule.scheduled_s.tolist(), schedule.prompt_tokens.tolist(), schedule.max_tokens.tolist(), strict=True
+        accepted.tolist(),
+        schedule.prompt_tokens[accepted].tolist(),
+        schedule.max_tokens[accepted].tolist(),
+        schedule.scheduled_s[accepted].tolist(),
+        _prefixes(cluster.spec, schedule, accepted),
+        strict=True,
     )
-    for row, (now, prompt_tokens, output_tokens) in enumerate(arrivals):
+    for arrival in arrivals:
         try:
-            requests.append(cluster.submit(row, prompt_tokens, output_tokens, now))
-            taken.append(row)
-        except PromptTooLong:
-            _refuse(rows, row, status=400, error_id=0)
+            requests.append(cluster.submit(*arrival))
+            taken.append(arrival[0])
         except QueueFull:
-            _refuse(rows, row, status=429, error_id=1)
+            refused.append(arrival[0])
+    _refuse(rows, np.array(refused, dtype=np.int64), status=429, error_id=1)
     return np.array(taken, dtype=np.int64), requests
 
 
-def _refuse(rows: Rows, row: int, *, status: int, error_id: int) -> None:
-    rows["outcome"][row] = Outcome.HTTP_ERROR
-    rows["http_status"][row] = status
-    rows["error_id"][row] = error_id
-    rows["done_s"][row] = rows["headers_s"][row] = rows["sent_s"][row]
+def _prefixes(spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.int64]) -> Sequence[Sequence[int]]:
+    """The block hashes of each row's prompt, where there is a cache to look them up in."""
+    block = spec.prefix_block
+    if block is None or schedule.prefix is None:
+        return [()] * len(accepted)
+    if schedule.prefix.block_tokens != block:
+        raise UsageError(
+            f"the trace hashes blocks of {schedule.prefix.block_tokens} tokens, the prefix cache blocks of {block}",
+            hint=f"write prefix_block_tokens={schedule.prefix.block_tokens} in the deployment",
+            code="prefix_block",
+        )
+    return [schedule.blocks(row) for row in accepted.tolist()]
 
 
-def _token_times(request: Request) -> NDArray[np.float64]:
-    """Absolute times of all its tokens, from the instants and the runs of decode ticks that made them."""
-    parts = [
-        np.array([piece]) if isinstance(piece, float) else np.frombuffer(piece[0].tick_times)[piece[1] : piece[2]]
-        for piece in request.pieces
-    ]
-    return np.concatenate(parts)
+def _refuse(rows: Rows, refused: NDArray[np.int64], *, status: int, error_id: int) -> None:
+    rows["outcome"][refused] = Outcome.HTTP_ERROR
+    rows["http_status"][refused] = status
+    rows["error_id"][refused] = error_id
+    rows["done_s"][refused] = rows["headers_s"][refused] = rows["sent_s"][refused]
 
 
-def _fill(rows: Rows, accepted: NDArray[np.int64], requests: list[Request], times: list[NDArray[np.float64]]) -> None:
-    first = [float(t[0]) for t in times]
-    for column in ("headers_s", "first_token_s", "first_answer_s"):
-        rows[column][accepted] = first
-    for column in ("last_token_s", "done_s"):
-        rows[column][accepted] = [request.done for request in requests]
-    for column in ("queue_s", "prefill_s", "transfer_s", "decode_s"):
-        rows[column][accepted] = [getattr(request.spans, column) for request in requests]
-    for column in ("output_tokens", "token_events"):
-        rows[column][accepted] = rows["max_tokens"][accepted]
-    rows["served_prompt_tokens"][accepted] = rows["prompt_tokens"][accepted]
-    rows["outcome"][accepted] = Outcome.OK
-    rows["http_status"][accepted] = 200
+def _fill(rows: Rows, accepted: NDArray[np.int64], instants: NDArray[np.float64]) -> None:
+    """`instants`: arrival, start and end of prefill, KV landed, first token, last token."""
+    arrived, started, ended, landed, first, done = instants
+    values = {
+        "headers_s": first,
+        "first_token_s": first,
+        "first_answer_s": first,
+        "last_token_s": done,
+        "done_s": done,
+        "queue_s": started - arrived,
+        "prefill_s": ended - started,
+        "transfer_s": landed - ended,
+        "decode_s": done - landed,
+        "output_tokens": rows["max_tokens"][accepted],
+        "token_events": rows["max_tokens"][accepted],
+        "served_prompt_tokens": rows["prompt_tokens"][accepted],
+        "outcome": Outcome.OK,
+        "http_status": 200,
+    }
+    for column, value in values.items():
+        rows[column][accepted] = value
 
 
 def _event_times(rows: Rows, accepted: NDArray[np.int64], times: list[NDArray[np.float64]]) -> EventTimes:
@@ -113,3 +185,27 @@ def _event_times(rows: Rows, accepted: NDArray[np.int64], times: list[NDArray[np
     since_sent = np.concatenate(times) - np.repeat(rows["sent_s"], counts[1:]) if total else np.zeros(0)
     us = np.minimum(np.rint(since_sent * 1e6), _LATEST_US).astype(np.uint32)
     return EventTimes(start, us, np.ones(total, dtype=np.uint16), np.zeros(total, dtype=np.uint16))
+
+
+def token_times(requests: Sequence[Request]) -> list[NDArray[np.float64]]:
+    """Absolute times of all tokens of each request, from the instants and the runs of decode ticks that made them."""
+    ticks: dict[Instance, NDArray[np.float64]] = {}
+    return [np.concatenate([_piece_times(piece, ticks) for piece in request.pieces]) for request in requests]
+
+
+def _piece_times(piece: float | tuple[Instance, int, int], ticks: dict[Instance, NDArray[np.float64]]) -> Any:
+    if isinstance(piece, float):
+        return (piece,)
+    instance, begin, end = piece
+    if instance not in ticks:
+        ticks[instance] = tick_times(instance.stretches)
+    return ticks[instance][begin:end]
+
+
+def tick_times(stretches: Sequence[Stretch]) -> NDArray[np.float64]:
+    """When each decode iteration of an instance ended: every stretch has the closed form of stretch.py."""
+    start, first_s, step_s, count = np.array(list(stretches)).reshape(-1, 4).T
+    iterations = count.astype(np.int64)
+    k = np.arange(1, iterations.sum() + 1) - np.repeat(np.cumsum(iterations) - iterations, iterations)
+    start, first_s, step_s = (np.repeat(column, iterations) for column in (start, first_s, step_s))
+    return np.asarray(start + k * (first_s + step_s * (k - 1) / 2))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.backends.instance import Limits
+from loadtest.backends.hardware import hardware
 from loadtest.backends.kvlink import LINK_GBPS, KvLink
-from loadtest.backends.perfmodel import PerfModel, hardware, load_perf_model
+from loadtest.backends.memory import Limits
+from loadtest.backends.perfmodel import PerfModel, load_perf_model
 from loadtest.backends.policies import Chunked, Colocated, ColocatedPrefillFirst, Policy, load_policy
 from loadtest.deployment import Deployment, PoolSize
 from loadtest.errors import UsageError
@@ -23,7 +24,17 @@ class Pool:
     instances: int
     perf: PerfModel
     policy: Policy
-    limits: Limits
+    limits: Limits  # of one group of requests: an instance, or a stage's worth of it
+    stages: int = 1  # of its pipeline
+    power_cap_w: float | None = None  # per GPU
+
+
+@dataclass(frozen=True)
+class MixedPool:
+    """Queue lengths, in tokens, from which a pool borrows an instance of the other one."""
+
+    prompt_tokens: int
+    decode_tokens: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,9 @@ class ClusterSpec:
     pools: tuple[Pool, ...]
     link: KvLink | None
     first_token: str
+    contention: str
+    mixed: MixedPool | None
+    prefix_block: int | None  # tokens of a block of the prefix cache, None without one
 
 
 def resolve(deployment: Deployment) -> ClusterSpec:
@@ -53,17 +67,29 @@ def resolve(deployment: Deployment) -> ClusterSpec:
         pools=pools,
         link=_link(deployment, pools[0].perf) if len(pools) > 1 else None,
         first_token=str(deployment["first_token"]),
+        contention=str(deployment["kv_contention"]),
+        mixed=_mixed(deployment),
+        prefix_block=_prefix_block(deployment),
     )
 
 
 def _pool(deployment: Deployment, size: PoolSize) -> Pool:
-    perf = load_perf_model(str(deployment["model"]), size.hardware, size.tp)
-    return Pool(size.role, size.instances, perf, _policy(deployment), _limits(deployment, size, perf))
+    cap_w = deployment.of_pool("power_cap_w", size.role)
+    perf = load_perf_model(str(deployment["model"]), size.hardware, size.tp, None if cap_w is None else float(cap_w))
+    return Pool(
+        size.role,
+        size.instances,
+        perf,
+        _policy(deployment, size.role),
+        _limits(deployment, size, perf),
+        size.pp,
+        None if cap_w is None else float(cap_w),
+    )
 
 
-def _policy(deployment: Deployment) -> Policy:
-    budget = int(deployment["max_num_batched_tokens"])
-    if path := deployment.get("policy"):
+def _policy(deployment: Deployment, role: str) -> Policy:
+    budget = _budget(deployment, role)
+    if path := deployment.of_pool("policy", role):
         return load_policy(str(path), budget)
     if deployment.arrangement == "chunked":
         return Chunked(budget, int(deployment["long_prefill_token_threshold"]))
@@ -72,15 +98,20 @@ def _policy(deployment: Deployment) -> Policy:
     return Colocated(budget)  # of a pool for one phase: batches of whole prompts, or of decodes
 
 
+def _budget(deployment: Deployment, role: str) -> int:
+    return int(deployment.of_pool("max_num_batched_tokens", role) or deployment["max_num_batched_tokens"])
+
+
 def _limits(deployment: Deployment, size: PoolSize, perf: PerfModel) -> Limits:
+    """Of one group: the groups of a pipeline share memory and batch slots equally."""
     block_size = int(deployment["block_size"])
-    fitting = perf.kv_tokens(float(deployment["gpu_memory_utilization"])) // block_size
-    num_blocks = int(deployment.get("num_gpu_blocks") or fitting)
+    fitting = perf.kv_tokens(float(deployment["gpu_memory_utilization"]), size.pp) // block_size
+    num_blocks = int(deployment.get("num_gpu_blocks") or fitting) // size.pp
     max_model_len = int(deployment["max_model_len"])
     if num_blocks * block_size < max_model_len:
         raise UsageError(
-            f"{deployment}: KV memory holds {num_blocks * block_size} tokens on {size.tp} x {size.hardware}, "
-            f"fewer than max_model_len={max_model_len}",
+            f"{deployment}: KV memory holds {num_blocks * block_size} tokens on {size.tp * size.pp} x {size.hardware}"
+            f"{f' in each of {size.pp} groups' if size.pp > 1 else ''}, fewer than max_model_len={max_model_len}",
             hint="lower max_model_len, or raise tp or gpu_memory_utilization",
             code="bad_deployment",
         )
@@ -88,14 +119,14 @@ def _limits(deployment: Deployment, size: PoolSize, perf: PerfModel) -> Limits:
         num_blocks=num_blocks,
         block_size=block_size,
         watermark_blocks=int(float(deployment["watermark"]) * num_blocks),
-        max_num_seqs=_max_num_seqs(deployment),
+        max_num_seqs=max(1, _max_num_seqs(deployment, size.role) // size.pp),
         reserve_output=deployment["kv_policy"] == "reserve_output",
     )
 
 
-def _max_num_seqs(deployment: Deployment) -> int:
-    budget = int(deployment["max_num_batched_tokens"])
-    asked = deployment.get("max_num_seqs")
+def _max_num_seqs(deployment: Deployment, role: str) -> int:
+    budget = _budget(deployment, role)
+    asked = deployment.of_pool("max_num_seqs", role)
     if asked is None:
         return min(DEFAULT_MAX_NUM_SEQS, budget)
     if int(asked) > budget:
@@ -105,6 +136,25 @@ def _max_num_seqs(deployment: Deployment) -> int:
             code="bad_deployment",
         )
     return int(asked)
+
+
+def _mixed(deployment: Deployment) -> MixedPool | None:
+    if deployment.arrangement != "disaggregated" or deployment["mixed_pool"] == "off":
+        return None
+    return MixedPool(int(deployment["mixed_prompt_tokens"]), int(deployment["mixed_decode_tokens"]))
+
+
+def _prefix_block(deployment: Deployment) -> int | None:
+    if deployment["prefix_cache"] == "off":
+        return None
+    tokens, block_size = int(deployment["prefix_block_tokens"]), int(deployment["block_size"])
+    if tokens % block_size:
+        raise UsageError(
+            f"{deployment}: prefix_block_tokens={tokens} is not a whole number of KV blocks of {block_size}",
+            hint="make it a multiple of block_size",
+            code="bad_deployment",
+        )
+    return tokens
 
 
 def _link(deployment: Deployment, sender: PerfModel) -> KvLink:

@@ -268,6 +268,23 @@ def test_client_that_goes_away_is_aborted(stream: bool) -> None:
     play(scene)
 
 
+def test_tokens_for_a_client_that_went_away_are_dropped_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that catches up hands a dead connection many tokens before it hears of the loss."""
+
+    async def scene(s: Scene) -> None:
+        s.client.post(prompt=[1], max_tokens=100, stream=True)
+        await s.client.head()
+        s.client.writer.transport.abort()
+        for _ in range(50):
+            s.engine.give(0, 1, finish=False)
+            await asyncio.sleep(0)
+        await until(lambda: s.engine.aborted)
+        s.engine.give(0, 50)
+
+    play(scene)
+    assert [] == caplog.records
+
+
 def test_client_that_closes_after_the_last_token_is_not_aborted() -> None:
     """Reading up to [DONE] and closing is a success."""
 

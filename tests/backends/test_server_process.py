@@ -126,7 +126,7 @@ def test_port_in_use_is_one_sentence(tmp_path: Path) -> None:
             Server(command(DEPLOYMENT, port=port), log=tmp_path / "log").start()
 
 
-@pytest.mark.parametrize("deployment", ["emulated:chunky", "http://127.0.0.1:1", "torch:chunked"])
+@pytest.mark.parametrize("deployment", ["emulated:chunky", "http://127.0.0.1:1"])
 def test_deployment_it_cannot_serve_is_one_sentence(tmp_path: Path, deployment: str) -> None:
     """No traceback reaches the log."""
     server = Server(command(deployment), log=tmp_path / "log")

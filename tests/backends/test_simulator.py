@@ -49,12 +49,13 @@ def test_rows_and_events_are_what_the_server_would_stream(shape: str) -> None:
     for emission in cluster.advance(inf):
         streamed.setdefault(emission.request_id, []).append(emission.time)
     assert table.events is not None
-    assert cluster.stats() == stats
-    assert stats.preemptions > 0
+    assert cluster.stats().busy_s == pytest.approx(stats.busy_s)
+    assert cluster.stats().preemptions == stats.preemptions > 0
     for row in range(len(plan)):
         times = streamed[row]
-        assert times[0] == table.rows["first_token_s"][row]
-        assert times[-1] == table.rows["last_token_s"][row] == table.rows["done_s"][row]
+        assert times[0] == pytest.approx(table.rows["first_token_s"][row], abs=1e-9)
+        assert times[-1] == pytest.approx(table.rows["last_token_s"][row], abs=1e-9)
+        assert table.rows["last_token_s"][row] == table.rows["done_s"][row]
         us = table.events.us[table.events.start[row] : table.events.start[row + 1]]
         assert np.allclose(np.array(times) - plan.scheduled_s[row], us * 1e-6, atol=6e-7)
 

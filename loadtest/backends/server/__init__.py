@@ -15,6 +15,13 @@ from pathlib import Path
 
 from loadtest.supervise import python_module
 
+_READY_S = {"torch": 600.0}  # a checkpoint is read, or billions of random weights are made
+
+
+def ready_timeout_s(backend: str) -> float:
+    """How long a server of that kind may take to be ready."""
+    return _READY_S.get(backend, 30.0)
+
 
 def command(deployment: str, *, host: str = "127.0.0.1", port: int = 0, arrival_log: Path | None = None) -> list[str]:
     """Argument list that serves `deployment` (its text form), for `supervise.Server`; port 0 takes a free one."""

@@ -11,16 +11,19 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loadtest.backends.emulated import emulated_engine
+from loadtest.backends.emulated import EmulatedEngine, emulated_engine
 from loadtest.backends.server.arrivals import ArrivalLog
 from loadtest.backends.server.face import Face
 from loadtest.deployment import Deployment
 from loadtest.errors import GoodputError, UsageError
 from loadtest.supervise import announce_ready, die_with_parent
+
+if TYPE_CHECKING:
+    from loadtest.backends.engine.coordinator import Coordinator
 
 _BACKLOG = 4096  # a burst of connects must not wait for SYN retries
 _SHUTDOWN_S = 0.2
@@ -57,7 +60,7 @@ async def _serve(options: argparse.Namespace) -> None:
     loop.set_exception_handler(lambda loop, context: _report(loop, context, stop))
     deployment = Deployment.parse(options.deployment)
     arrivals = _arrival_log(options.arrival_log, loop)
-    engine = emulated_engine(deployment, loop)
+    engine = await _engine(deployment, loop)
     runner = web.ServerRunner(Face(engine, arrivals), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -70,6 +73,14 @@ async def _serve(options: argparse.Namespace) -> None:
         engine.close()
         if arrivals is not None:
             arrivals.close()
+
+
+async def _engine(deployment: Deployment, loop: asyncio.AbstractEventLoop) -> EmulatedEngine | Coordinator:
+    if deployment.backend != "torch":
+        return emulated_engine(deployment, loop)
+    from loadtest.backends.engine.coordinator import reference_engine
+
+    return await reference_engine(deployment, loop)
 
 
 def _resolve(stop: asyncio.Future[None]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 
 class Refused(Exception):  # not a GoodputError: the face answers with it, no user of ours sees it
@@ -34,6 +37,19 @@ class Load(NamedTuple):
     transferred_bytes: int
 
 
+class Wish(msgspec.Struct, frozen=True):
+    """What a client asked for beyond lengths; only an engine that computes tokens can grant it."""
+
+    temperature: float = 0.0  # greedy
+    top_p: float = 1.0
+    top_k: int = 0  # all
+    seed: int = 0
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+
+
 class Listener(Protocol):
     """Receives a request's tokens, in order, on the event loop."""
 
@@ -44,7 +60,20 @@ class Listener(Protocol):
         """Called once, just before the last token."""
 
 
-class Engine(Protocol):
+class TextListener(Listener, Protocol):
+    """Receives tokens that have a text, and may learn that no more will come."""
+
+    def text(self, time_s: float, text: str, reason: str) -> None:
+        """One token; `reason` is the finish reason with the last one, else empty."""
+
+    def fail(self, message: str) -> None:
+        """The engine cannot finish this request."""
+
+
+Page = Callable[[Mapping[str, str]], tuple[int, object]]  # query -> status, JSON document
+
+
+class Served(Protocol):
     """A model being served."""
 
     @property
@@ -56,10 +85,29 @@ class Engine(Protocol):
     def now(self) -> float:
         """Seconds on the clock of the token times."""
 
-    def submit(self, prompt_tokens: int, output_tokens: int, listener: Listener) -> int:
-        """Queue a request and return its id; raises Refused."""
-
     def abort(self, request_id: int) -> None:
         """Forget a request whose client went away and free its memory; harmless after the last token."""
 
     def load(self) -> Load: ...
+
+
+class Engine(Served, Protocol):
+    """One that needs to know no more than lengths."""
+
+    def submit(self, prompt_tokens: int, output_tokens: int, listener: Listener) -> int:
+        """Queue a request and return its id; raises Refused."""
+
+
+@runtime_checkable
+class TextEngine(Served, Protocol):
+    """One that reads prompts and writes text."""
+
+    @property
+    def pages(self) -> Mapping[str, Page]:
+        """What it answers GET requests with, by path; replaces the face's own page."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text prompt."""
+
+    def generate(self, prompt: list[int], output_tokens: int, wish: Wish, listener: TextListener) -> int:
+        """Queue a request and return its id; raises Refused."""

@@ -7,7 +7,7 @@ transport, one write per token, from the engine's callback; the handler only wai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from aiohttp.streams import StreamReader
 import loadtest
 from loadtest import clock
 from loadtest.backends.server.arrivals import Arrival, ArrivalLog
-from loadtest.backends.server.engine import Engine, Refused, Spans
+from loadtest.backends.server.engine import Engine, Page, Refused, Spans, TextEngine
 from loadtest.backends.server.frames import Answer, Api, StreamFrames, whole_answer
 from loadtest.backends.server.meters import EXPOSITION, Meters, MetricsPage
 from loadtest.backends.server.protocol import ApiError, Ask, answer_id, read_ask
@@ -32,9 +32,10 @@ _GENERATE: dict[str, Api] = {"/v1/completions": "completions", "/v1/chat/complet
 class Face(web.Server):
     """An aiohttp server in front of one engine; `arrivals` also logs when each POST came."""
 
-    def __init__(self, engine: Engine, arrivals: ArrivalLog | None = None) -> None:
+    def __init__(self, engine: Engine | TextEngine, arrivals: ArrivalLog | None = None) -> None:
         super().__init__(self._answer, handler_cancellation=True, access_log=None)
         self._engine = engine
+        self._pages: Mapping[str, Page] = engine.pages if isinstance(engine, TextEngine) else {}
         self._arrivals = arrivals
         self._meters = Meters()
         self._page = MetricsPage(engine, self._meters)
@@ -68,6 +69,8 @@ class Face(web.Server):
         path = request.path
         if api := _GENERATE.get(path):
             return await _only("POST", request, lambda: self._generate(api, request, protocol, arrived_ns))
+        if page := self._pages.get(path):
+            return await _only("GET", request, lambda: _immediately(_page(page, request)))
         if get := self._gets.get(path):
             return await _only("GET", request, lambda: _immediately(get()))
         return _json({"detail": "Not Found"}, status=404)
@@ -111,13 +114,19 @@ class Face(web.Server):
         if request.content_type != "application/json":
             sentence = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
             raise ApiError(400, sentence, kind="Bad Request")
-        return read_ask(api, body, model=self._engine.model, max_model_len=self._engine.max_model_len)
+        encode = self._engine.encode if isinstance(self._engine, TextEngine) else None
+        return read_ask(api, body, model=self._engine.model, max_model_len=self._engine.max_model_len, encode=encode)
 
     async def _serve(self, name: str, ask: Ask, request: web.BaseRequest) -> web.StreamResponse:
         answer = Answer(ask.api, name, self._engine.model, clock.realtime_ns() // 1_000_000_000, ask.prompt_tokens)
         if not ask.stream:
-            await self._run(ask, _Reply(self._engine.now, self._meters, self._loop))
-            return web.Response(body=whole_answer(answer, ask.max_tokens), content_type="application/json")
+            reply = _Reply(self._engine.now, self._meters, self._loop)
+            await self._run(ask, reply)
+            if reply.failure:
+                raise ApiError(500, reply.failure, kind="InternalServerError")
+            text = "".join(reply.pieces) if isinstance(self._engine, TextEngine) else None
+            body = whole_answer(answer, reply.tokens, text, reply.reason)
+            return web.Response(body=body, content_type="application/json")
         chunked = request.version >= HttpVersion11
         frames = StreamFrames(
             answer, include_usage=ask.include_usage, continuous_usage=ask.continuous_usage, chunked=chunked
@@ -139,13 +148,18 @@ class Face(web.Server):
             self._engine.abort(request_id)
             self._meters.aborted += 1
             raise
+        if reply.failure:
+            return
         self._meters.finished += 1
         self._meters.prompt.observe(ask.prompt_tokens)
-        self._meters.output.observe(ask.max_tokens)
+        self._meters.output.observe(reply.tokens)
 
     def _submit(self, ask: Ask, reply: _Reply) -> int:
         try:
-            request_id = self._engine.submit(ask.prompt_tokens, ask.max_tokens, reply)
+            if isinstance(self._engine, TextEngine):
+                request_id = self._engine.generate(ask.prompt, ask.max_tokens, ask.wish, reply)
+            else:
+                request_id = self._engine.submit(ask.prompt_tokens, ask.max_tokens, reply)
         except Refused as refusal:
             raise self._as_api_error(refusal) from None
         self._meters.prompt_tokens += ask.prompt_tokens
@@ -154,8 +168,9 @@ class Face(web.Server):
     def _as_api_error(self, refusal: Refused) -> ApiError:
         if refusal.retry_after_s is None:
             return ApiError(refusal.status, refusal.message)
-        self._meters.rejected += 1
-        error = ApiError(refusal.status, refusal.message, kind="TooManyRequestsError")
+        kind = "ServiceUnavailableError" if refusal.status == 503 else "TooManyRequestsError"
+        self._meters.rejected += refusal.status == 429
+        error = ApiError(refusal.status, refusal.message, kind=kind)
         error.headers["Retry-After"] = str(refusal.retry_after_s)
         return error
 
@@ -188,12 +203,28 @@ class _Reply:
         self._now = now
         self._meters = meters
         self._submitted_s = self._first_s = self._last_s = now()
-        self._tokens = 0
+        self._spans: Spans | None = None
+        self.tokens = 0
+        self.pieces: list[str] = []
+        self.reason = "length"
+        self.failure = ""
 
     def token(self, time_s: float, finished: bool) -> None:
-        index = self._tokens
-        self._tokens = index + 1
-        self._send(index, finished)
+        self._send(self.tokens, finished)
+        self._measure(time_s, finished)
+
+    def text(self, time_s: float, text: str, reason: str) -> None:
+        self._write_text(self.tokens, text, reason)
+        self.reason = reason
+        self._measure(time_s, bool(reason))
+
+    def fail(self, message: str) -> None:
+        self.failure = message
+        self._end()
+
+    def _measure(self, time_s: float, finished: bool) -> None:
+        index = self.tokens
+        self.tokens = index + 1
         meters = self._meters
         meters.lateness.observe(self._now() - time_s)
         meters.generation_tokens += 1
@@ -207,15 +238,22 @@ class _Reply:
             self._finish(time_s)
 
     def spans(self, spans: Spans) -> None:
+        self._spans = spans
         self._meters.spans(spans)
 
     def _send(self, index: int, finished: bool) -> None:
         """An answer in one piece has nothing to send before its end."""
 
+    def _write_text(self, index: int, text: str, reason: str) -> None:  # noqa: ARG002
+        self.pieces.append(text)
+
     def _finish(self, time_s: float) -> None:
         self._meters.e2e.observe(time_s - self._submitted_s)
-        if self._tokens > 1:
-            self._meters.tpot.observe((time_s - self._first_s) / (self._tokens - 1))
+        if self.tokens > 1:
+            self._meters.tpot.observe((time_s - self._first_s) / (self.tokens - 1))
+        self._end()
+
+    def _end(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
 
@@ -230,15 +268,26 @@ class _Stream(_Reply):
         self._frames = frames
         self._early: list[bytes] = []  # tokens before the headers are out
         self._write: Callable[[bytes], object] = self._early.append
+        self._closing: Callable[[], bool] = bool  # False
 
     def open(self, transport: asyncio.Transport) -> None:
         """The headers are on their way: write to `transport` from now on."""
-        self._write = transport.write
+        self._write, self._closing = transport.write, transport.is_closing
         if self._early:
             transport.write(b"".join(self._early))
 
     def _send(self, index: int, finished: bool) -> None:
-        self._write(self._frames.last(index) if finished else self._frames.token(index))
+        if not self._closing():  # the client went away, and the abort is on its way here
+            self._write(self._frames.last(index, self._spans) if finished else self._frames.token(index))
+
+    def _write_text(self, index: int, text: str, reason: str) -> None:
+        if not self._closing():
+            self._write(self._frames.text(index, text, reason or None, self._spans))
+
+    def fail(self, message: str) -> None:
+        if not self._closing():
+            self._write(self._frames.error(ApiError(500, message, kind="InternalServerError").body()))
+        super().fail(message)
 
 
 async def _open(stream: _Stream, response: web.StreamResponse, request: web.BaseRequest) -> None:
@@ -265,6 +314,11 @@ def _refusal(error: ApiError) -> web.Response:
 
 async def _immediately(response: web.Response) -> web.Response:
     return response
+
+
+def _page(page: Page, request: web.BaseRequest) -> web.Response:
+    status, document = page(request.query)
+    return _json(document, status=status)
 
 
 def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -7,9 +7,12 @@ chunk is known before the first token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 import msgspec
+
+from loadtest.backends.server.engine import Spans
 
 Api = Literal["completions", "chat"]
 
@@ -60,16 +63,32 @@ class StreamFrames:
         frame = self._head + _WORD_BYTES[index & _WORD_MASK] + self._tail
         return frame if index else self._opening + frame
 
-    def last(self, index: int) -> bytes:
-        """The event of the last token, the usage event when asked for, and [DONE]."""
+    def last(self, index: int, spans: Spans | None = None) -> bytes:
+        """The event of the last token, the usage event (with the spans) when asked for, and [DONE]."""
         if self._continuous_usage:
             frame = self._with_usage(index, "length")
         else:
             head, tail = self._pieces("length")
             frame = (b"" if index else self._opening) + head + _WORD_BYTES[index & _WORD_MASK] + tail
         if self._include_usage:
-            frame += self._frame(_event(_usage_chunk(self._answer, index + 1)))
+            frame += self._frame(_event({**_usage_chunk(self._answer, index + 1), **_timings(spans)}))
         return frame + self._frame(DONE)
+
+    def text(self, index: int, text: str, finish_reason: str | None, spans: Spans | None = None) -> bytes:
+        """The event of a token with a text of its own; with a finish reason all that ends the stream follows."""
+        chunk = _token_chunk(self._answer, text, finish_reason)
+        if self._continuous_usage:
+            chunk["usage"] = self._answer.usage(index + 1)
+        frame = (b"" if index else self._opening) + self._frame(_event(chunk))
+        if finish_reason is None:
+            return frame
+        if self._include_usage:
+            frame += self._frame(_event({**_usage_chunk(self._answer, index + 1), **_timings(spans)}))
+        return frame + self._frame(DONE)
+
+    def error(self, body: bytes) -> bytes:
+        """An error object in the middle of a stream, and its end."""
+        return self._frame(b"data: " + body + b"\n\n") + self._frame(DONE)
 
     def _pieces(self, finish_reason: str | None) -> tuple[bytes, bytes]:
         frame = self._frame(_event(_token_chunk(self._answer, _SPLIT, finish_reason)))
@@ -83,15 +102,16 @@ class StreamFrames:
         return (b"" if index else self._opening) + self._frame(_event(chunk))
 
 
-def whole_answer(answer: Answer, tokens: int) -> bytes:
-    """The JSON body of an answer that was not streamed."""
-    text = "".join(WORDS[index & _WORD_MASK] for index in range(tokens))
+def whole_answer(answer: Answer, tokens: int, text: str | None = None, finish_reason: str = "length") -> bytes:
+    """The JSON body of an answer that was not streamed; without `text` it says as many words."""
+    if text is None:
+        text = "".join(WORDS[index & _WORD_MASK] for index in range(tokens))
     choice: dict[str, object] = {"index": 0}
     if answer.api == "chat":
         choice["message"] = {"role": "assistant", "content": text, "refusal": None, "reasoning": None}
     else:
         choice["text"] = text
-    choice |= {"logprobs": None, "finish_reason": "length", "stop_reason": None, "token_ids": None}
+    choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None, "token_ids": None}
     body = _envelope(answer, "chat.completion" if answer.api == "chat" else "text_completion")
     return msgspec.json.encode({**body, "choices": [choice], "usage": answer.usage(tokens)})
 
@@ -123,6 +143,15 @@ def _role_chunk(answer: Answer) -> dict[str, object]:
 def _usage_chunk(answer: Answer, tokens: int) -> dict[str, object]:
     kind = "chat.completion.chunk" if answer.api == "chat" else "text_completion"
     return {**_envelope(answer, kind), "choices": [], "usage": answer.usage(tokens)}
+
+
+def _timings(spans: Spans | None) -> dict[str, object]:
+    """Where the request spent its time, in milliseconds, as llama.cpp's `timings` does."""
+    if spans is None:
+        return {}
+    told = {"queue_ms": spans.queue_s, "prompt_ms": spans.prefill_s, "transfer_ms": spans.transfer_s}
+    known = {**told, "predicted_ms": spans.decode_s}
+    return {"timings": {name: round(value * 1e3, 3) for name, value in known.items() if isfinite(value)}}
 
 
 def _event(chunk: dict[str, object]) -> bytes:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from loadtest.backends.server.engine import Engine, Spans
+from loadtest.backends.server.engine import Served, Spans
 
 # The bounds vLLM 0.32 uses, so that dashboards and scrapers written for it work here.
 _TTFT_S = (
@@ -109,7 +109,7 @@ class Meters:
 class MetricsPage(Collector):
     """The /metrics page of one engine, in a registry of its own."""
 
-    def __init__(self, engine: Engine, meters: Meters) -> None:
+    def __init__(self, engine: Served, meters: Meters) -> None:
         self._engine = engine
         self._meters = meters
         self._labels = {"engine": "0", "model_name": engine.model}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from loadtest.backends.server.engine import Wish
 from loadtest.backends.server.frames import Api
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default; chat runs to the end of the context
@@ -36,7 +38,10 @@ class StreamOptions(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """Fields that matter here; every other one (ignore_eos, min_tokens, top_p, ...) is accepted and has no effect."""
+    """Fields that matter here; every other one is accepted and has no effect.
+
+    Those from top_p on have one only where tokens are computed.
+    """
 
     model: str | None = None
     max_tokens: int | None = None
@@ -44,6 +49,13 @@ class _Body(msgspec.Struct):
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     n: int | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    stop: str | list[str] | None = None
 
 
 class CompletionBody(_Body):
@@ -75,14 +87,22 @@ class Ask(msgspec.Struct):
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    prompt: list[int] = []  # empty where prompts are only counted
+    wish: Wish = Wish()
 
 
 _decode_completion = msgspec.json.Decoder(CompletionBody).decode
 _decode_chat = msgspec.json.Decoder(ChatBody).decode
 
 
-def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int) -> Ask:
-    """Check a request body against the served model; raises ApiError (400, 404)."""
+Encode = Callable[[str], list[int]]
+
+
+def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int, encode: Encode | None = None) -> Ask:
+    """Check a request body against the served model; raises ApiError (400, 404).
+
+    Without `encode` a prompt is only counted, and a text's tokens are its words.
+    """
     request = _decode(api, body)
     if request.model not in (None, model):
         raise ApiError(
@@ -91,7 +111,9 @@ def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int) -> Ask:
             kind="NotFoundError",
             param="model",
         )
-    prompt_tokens = _prompt_tokens(request)
+    content = _content(request)
+    prompt = content if isinstance(content, list) else [] if encode is None else encode(content)
+    prompt_tokens = count_words(content) if isinstance(content, str) and encode is None else len(prompt)
     _check_options(request)
     return Ask(
         api=api,
@@ -100,6 +122,8 @@ def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int) -> Ask:
         stream=bool(request.stream),
         include_usage=_option(request, "include_usage"),
         continuous_usage=_option(request, "include_usage") and _option(request, "continuous_usage_stats"),
+        prompt=[] if encode is None else prompt,
+        wish=_wish(request),
     )
 
 
@@ -123,32 +147,33 @@ def _decode(api: Api, body: bytes) -> CompletionBody | ChatBody:
         raise ApiError(400, f"1 validation error:\n  {error}", kind="Bad Request") from None
 
 
-def _prompt_tokens(request: CompletionBody | ChatBody) -> int:
+def _content(request: CompletionBody | ChatBody) -> str | list[int]:
+    """The prompt: text, or token ids."""
     if isinstance(request, ChatBody):
-        return _chat_tokens(request.messages)
+        return _chat_text(request.messages)
     prompt = request.prompt
     if prompt is None or prompt == "":
         raise ApiError(
             400, "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", param="prompt"
         )
     if isinstance(prompt, str):
-        return count_words(prompt)
-    return _listed_tokens(prompt)
+        return prompt
+    return _listed(prompt)
 
 
-def _listed_tokens(prompt: list[Any]) -> int:
+def _listed(prompt: list[Any]) -> str | list[int]:
     """Token ids, or a list that holds one prompt of either kind."""
     if not prompt or prompt == [[]]:
         raise ApiError(400, "You must pass at least one prompt")
     if all(type(item) is int for item in prompt):
-        return len(prompt)
+        return prompt
     if len(prompt) > 1:
         raise ApiError(400, f"This server answers one prompt per request, got {len(prompt)}.", param="prompt")
     only: str | list[int] = prompt[0]
-    return count_words(only) if isinstance(only, str) else len(only)
+    return only
 
 
-def _chat_tokens(messages: list[Message]) -> int:
+def _chat_text(messages: list[Message]) -> str:
     if not messages:
         raise ApiError(400, "messages must not be empty. (parameter=messages)", param="messages")
     texts: list[str] = []
@@ -157,7 +182,7 @@ def _chat_tokens(messages: list[Message]) -> int:
             texts.append(message.content)
         elif message.content is not None:
             texts += [part.text for part in message.content if part.text is not None]
-    return count_words(" ".join(texts))
+    return " ".join(texts)
 
 
 def _check_options(request: CompletionBody | ChatBody) -> None:
@@ -178,6 +203,27 @@ def _check_options(request: CompletionBody | ChatBody) -> None:
         raise ApiError(400, f"This server gives one choice per request, got n={request.n}.", param="n")
     if isinstance(request, CompletionBody) and request.echo:
         raise ApiError(400, "This server cannot echo the prompt.", param="echo")
+
+
+def _wish(request: CompletionBody | ChatBody) -> Wish:
+    for name, holds, rule in (
+        ("top_p", request.top_p is None or 0 < request.top_p <= 1, "in (0, 1]"),
+        ("top_k", request.top_k is None or request.top_k >= -1, "-1, or at least 0"),
+        ("min_tokens", request.min_tokens is None or request.min_tokens >= 0, "at least 0"),
+    ):
+        if not holds:
+            value = getattr(request, name)
+            raise ApiError(400, f"{name} must be {rule}, got {value}. (parameter={name}, value={value})", param=name)
+    return Wish(
+        temperature=request.temperature or 0.0,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        top_k=max(0, request.top_k or 0),
+        seed=request.seed or 0,
+        min_tokens=request.min_tokens or 0,
+        ignore_eos=bool(request.ignore_eos),
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+    )
 
 
 def _output_tokens(request: CompletionBody | ChatBody, prompt_tokens: int, max_model_len: int) -> int:

@@ -1,0 +1,241 @@
+"""A performance model of a live server: a star of measured points, repeats, and mixed points to check the fit on.
+
+    probe    one request: about how fast is it?
+    star     prompts of 128 to 8,192 tokens alone; batches of 1 to 64 prompts of 512: each a few times, in turn
+    mixed    a prompt that arrives among 8 decodes: not fitted, says what the model is worth where nothing was measured
+
+Everything is one schedule per phase, replayed like any other; episodes that ran into each other are left out. A prompt
+alone gives a prefill point (its TTFT, with whatever HTTP and scheduling cost) and a decode point; a batch gives a
+decode point from the time in which all of it decodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.backends.fitting import DecodePoint, PrefillPoint, fit_decode, fit_prefill
+from loadtest.backends.perfmodel import PerfModel, Profile, model_of
+from loadtest.backends.shape import Shape
+from loadtest.calibrate import Fitted, Group
+from loadtest.errors import TargetError
+from loadtest.replay.sender import SenderOptions
+from loadtest.target import LoadSettings, Target
+from metrics import rundir
+from metrics.records import Outcome, RecordTable
+from workloads.schedule import Schedule
+
+Measure = Callable[[Schedule], RecordTable]
+
+PAUSE_S = 0.3  # between episodes
+FEWEST_TOKENS = 3  # of a batch, while all of it decodes
+
+
+class Design(NamedTuple):
+    """What to measure; a point of the star has `output` tokens."""
+
+    prompts: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096, 8192)
+    batches: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
+    batch_prompt: int = 512
+    output: int = 64
+    repeats: int = 3
+    mixed: tuple[int, ...] = (256, 512, 1024, 2048)
+    mixed_batch: int = 8
+
+    def within(self, max_model_len: int | None) -> Design:
+        """Without what the model's context cannot hold."""
+        most = (max_model_len or 1 << 30) - self.output
+        return self._replace(
+            prompts=tuple(n for n in self.prompts if n <= most), mixed=tuple(n for n in self.mixed if n <= most)
+        )
+
+
+QUICK = Design(
+    prompts=(128, 512, 1024, 2048, 4096, 8192), batches=(2, 8, 32), output=16, repeats=1, mixed=(1024,), mixed_batch=4
+)
+
+
+class Episode(NamedTuple):
+    """Requests that come together, nothing before and nothing after; `late` is a prompt that arrives among them."""
+
+    prompt: int
+    batch: int
+    output: int
+    late: int = 0
+    late_s: float = 0.0  # after the others
+
+
+@contextmanager
+def measure_with(target: Callable[[LoadSettings], Target]) -> Iterator[tuple[Measure, int | None]]:
+    """How a schedule is measured at a target, in folders that are gone afterwards; and the target's context."""
+    with TemporaryDirectory(prefix="goodput-calibrate-") as folder, target(LoadSettings(SenderOptions())) as opened:
+        number = count()
+
+        def measure(schedule: Schedule) -> RecordTable:
+            directory = rundir.create(Path(folder) / str(next(number)))
+            schedule.save(directory / rundir.SCHEDULE)
+            return opened.measure(schedule, directory).table
+
+        yield measure, opened.facts.max_model_len
+
+
+def calibrate_live(group: Group, measure: Measure, design: Design, per_context_token_ms: float | None) -> Fitted:
+    """Fit one instance of a live server; TargetError when it does not answer as it must.
+
+    Without `per_context_token_ms` (known hardware and model) the cost of context is fitted too.
+    """
+    scale = _probe(measure, design)
+    star = [Episode(n, 1, design.output) for n in design.prompts]
+    star += [Episode(design.batch_prompt, batch, design.output) for batch in design.batches]
+    seen = _play(measure, star * design.repeats, scale)
+    prefill = [
+        PrefillPoint(e.prompt, e.prompt**2, median(run.ttft_ms for run in runs))
+        for e, runs in seen.items()
+        if e.batch == 1
+    ]
+    decode = [_decode_point(e.batch, runs) for e, runs in seen.items() if any(run.step_ms for run in runs)]
+    if len(prefill) < 4 or len(decode) < 6:
+        raise TargetError(
+            f"{len(prefill)} prefill and {len(decode)} decode points are too few: the server was busy or too slow",
+            hint="calibrate a server that nobody else uses, one instance of it",
+            code="too_few_points",
+        )
+    profile = Profile(group.hardware, group.tp, fit_prefill(prefill), fit_decode(decode, per_context_token_ms))
+    return Fitted(
+        group.model,
+        profile,
+        len(prefill),
+        len(decode),
+        {"prompt": max(p.tokens for p in prefill), "batch": max(p.batch for p in decode)},
+        _mixed_error_percent(measure, design, profile),
+    )
+
+
+class Run(NamedTuple):
+    """What one episode showed, in milliseconds; 0 for what it did not show."""
+
+    ttft_ms: float
+    step_ms: float  # mean iteration while all decode
+    context: float  # sum of contexts, mean over these iterations
+    worst_gap_ms: float
+
+
+class Scale(NamedTuple):
+    """About how long things take: enough to keep episodes apart."""
+
+    ttft_s: float
+    step_s: float
+
+    def lasts(self, episode: Episode) -> float:
+        """More than the episode will take."""
+        tokens = episode.prompt * episode.batch + episode.late
+        prefill_s = 2 * self.ttft_s * max(1.0, tokens / 512)
+        return prefill_s + 1.5 * episode.output * self.step_s * (1 + episode.batch / 16) + PAUSE_S
+
+
+def _probe(measure: Measure, design: Design) -> Scale:
+    """The second of two requests: the first may find the server cold."""
+    episode = Episode(design.batch_prompt, 1, 16)
+    for _ in range(2):
+        table = measure(_schedule([(0.0, episode)]))
+        rows = table.rows
+        if len(rows) != 1 or rows["outcome"][0] != Outcome.OK or rows["output_tokens"][0] < 2:
+            raise TargetError(
+                "the server does not stream a request of 16 tokens to its end",
+                hint="try `goodput run --target URL --requests 1`",
+                code="cannot_calibrate",
+            )
+    ttft_s = float(rows["first_token_s"][0] - rows["sent_s"][0])
+    return Scale(
+        ttft_s, float(rows["last_token_s"][0] - rows["first_token_s"][0]) / (int(rows["output_tokens"][0]) - 1)
+    )
+
+
+def _play(measure: Measure, episodes: Sequence[Episode], scale: Scale) -> Mapping[Episode, list[Run]]:
+    """Measure the episodes one after the other; what each showed, by episode."""
+    starts = np.cumsum([0.0, *(scale.lasts(episode) for episode in episodes)])
+    table = measure(_schedule(list(zip(starts.tolist(), episodes, strict=False))))
+    found: dict[Episode, list[Run]] = defaultdict(list)
+    row = 0
+    for episode, end in zip(episodes, starts[1:].tolist(), strict=True):
+        rows = slice(row, row := row + episode.batch + bool(episode.late))
+        if (table.rows["outcome"][rows] == Outcome.OK).all() and table.rows["done_s"][rows].max() < end:
+            found[episode].append(_run(table, rows, episode))
+    return found
+
+
+def _schedule(episodes: Sequence[tuple[float, Episode]]) -> Schedule:
+    arrivals = [(at, e.prompt, e.output) for at, e in episodes for _ in range(e.batch)]
+    arrivals += [(at + e.late_s, e.late, 2) for at, e in episodes if e.late]
+    order = sorted(range(len(arrivals)), key=lambda index: arrivals[index][0])
+    scheduled, prompts, outputs = (np.array(column) for column in zip(*(arrivals[i] for i in order), strict=True))
+    count = len(arrivals)
+    return Schedule(
+        request_id=np.arange(count),
+        scheduled_s=scheduled,
+        prompt_tokens=prompts,
+        max_tokens=outputs,
+        session=np.full(count, -1),
+        slo_class=np.zeros(count, dtype=np.uint8),
+        warmup=np.zeros(count, dtype=bool),
+        seed=0,
+        salt="calibrate",
+        trace_name="star design",
+        trace_hash="",
+    )
+
+
+def _run(table: RecordTable, rows: slice, episode: Episode) -> Run:
+    table_rows = table.rows[rows][: episode.batch]
+    ttft_ms = float(np.median(table_rows["first_token_s"] - table_rows["sent_s"])) * 1e3
+    tokens = [_token_times(table, row) for row in range(rows.start, rows.start + episode.batch)]
+    begin, end = max(times[0] for times in tokens), min(times[-1] for times in tokens)
+    inside = [np.flatnonzero((times > begin + 1e-9) & (times <= end + 1e-9)) for times in tokens]
+    steps = min(len(indices) for indices in inside)
+    since = float(table.rows["sent_s"][rows][-1])  # the late prompt's arrival, if there is one
+    worst_ms = max(float(np.diff(times)[times[1:] > since].max(initial=0.0)) for times in tokens) * 1e3
+    if steps < FEWEST_TOKENS:
+        return Run(ttft_ms, 0.0, 0.0, worst_ms)
+    context = sum(episode.prompt + float(indices.mean()) for indices in inside)
+    return Run(ttft_ms, (end - begin) / steps * 1e3, context, worst_ms)
+
+
+def _token_times(table: RecordTable, row: int) -> NDArray[np.float64]:
+    events = table.events
+    assert events is not None
+    return np.asarray(table.rows["sent_s"][row] + events.us[events.start[row] : events.start[row + 1]] * 1e-6)
+
+
+def _decode_point(batch: int, runs: Sequence[Run]) -> DecodePoint:
+    shown = [run for run in runs if run.step_ms]
+    return DecodePoint(batch, median(run.context for run in shown), median(run.step_ms for run in shown))
+
+
+def _mixed_error_percent(measure: Measure, design: Design, profile: Profile) -> float | None:
+    """Mean error of the worst gap that a late prompt makes among decodes; None when none could be measured."""
+    perf = PerfModel(model_of(Shape(1, 0, 1.0, 1.0, 1, 2.0), "live", ""), profile)
+    batch, prompt = design.mixed_batch, design.batch_prompt
+    prefill_s = perf.prefill_s(batch * prompt, batch * prompt**2)
+    step_s = perf.decode_s(batch, batch * (prompt + design.output // 2))
+    late_s = prefill_s + design.output / 2 * step_s
+    episodes = [Episode(prompt, batch, design.output, late, late_s) for late in design.mixed]
+    seen = _play(measure, episodes * design.repeats, Scale(perf.prefill_s(512, 512**2), step_s))
+    errors = [
+        abs(_mixed_ms(perf, episode) / median(run.worst_gap_ms for run in runs) - 1) for episode, runs in seen.items()
+    ]
+    return 100 * float(np.mean(errors)) if errors else None
+
+
+def _mixed_ms(perf: PerfModel, episode: Episode) -> float:
+    """The iteration that holds the whole late prompt beside the decodes: a server that cuts prompts shows less."""
+    context = episode.batch * (episode.prompt + episode.output // 2)
+    return perf.mixed_s(episode.late, episode.late**2, episode.batch, context) * 1e3
