@@ -37,21 +37,22 @@ Packed = bytes | bytearray | memoryview | array  # type: ignore[type-arg]  # arr
 
 
 class JournalHeader(msgspec.Struct, kw_only=True):
-    """First frame: who writes, and the columns of a row, so that an older journal stays readable."""
+    """First frame: who writes for which run, and the columns of a row, so that an older journal stays readable."""
 
     worker: int
     dtype: list[tuple[str, str]]
     schema: str = SCHEMA
+    run: str = ""
 
 
 class JournalWriter:
     """Writes one worker's journal; frames wait in memory until `flush`, which the caller does each second."""
 
-    def __init__(self, path: Path, worker: int) -> None:
+    def __init__(self, path: Path, worker: int, run: str = "") -> None:
         self._file = path.open("xb", buffering=0)
         self._buffer = bytearray(MAGIC)
         columns = [(name, RECORD_DTYPE[name].str) for name in RECORD_DTYPE.names or ()]
-        self._frame(HEADER, msgspec.json.encode(JournalHeader(worker=worker, dtype=columns)))
+        self._frame(HEADER, msgspec.json.encode(JournalHeader(worker=worker, dtype=columns, run=run)))
         self.flush()
 
     def record(
@@ -103,6 +104,7 @@ class JournalContents:
     stats: WorkerStats | None = None
     ended: bool = True  # the worker closed it; otherwise the worker was lost
     torn: bool = False  # the last frame is incomplete or damaged: reading stopped there
+    run: str = ""
 
 
 def read_journal(path: Path) -> JournalContents:
@@ -134,6 +136,7 @@ class _Reader:
     def __init__(self) -> None:
         self.bytes_read = 0
         self._worker = -1
+        self._run = ""
         self._dtype = RECORD_DTYPE
         self._rows = bytearray()
         self._counts: list[int] = []
@@ -163,7 +166,7 @@ class _Reader:
                 code="unknown_schema",
                 hint="read it with the version that wrote it",
             )
-        self._worker = header.worker
+        self._worker, self._run = header.worker, header.run
         self._dtype = np.dtype(header.dtype)
 
     def _take_record(self, payload: memoryview) -> None:
@@ -192,7 +195,7 @@ class _Reader:
             stats = stats or WorkerStats(worker=self._worker)
             stats.torn_frames += 1
         rows = in_current_columns(np.frombuffer(self._rows, dtype=self._dtype))
-        return JournalContents(self._worker, rows, events, self._errors, stats, self._ended, torn)
+        return JournalContents(self._worker, rows, events, self._errors, stats, self._ended, torn, self._run)
 
 
 def in_current_columns(rows: Rows) -> Rows:

@@ -41,8 +41,10 @@ def merge(journals: Sequence[JournalContents], planned: Rows) -> RecordTable:
     _mark_unreported(rows, journals)
     position, source = _first_records(written.rows, planned)
     rows[position] = written.rows[source]
+    waited_s = rows["scheduled_s"].copy()  # a turn that waits for an answer gets its instant during the run
     for column in PLANNED_COLUMNS:
         rows[column] = planned[column]
+    np.copyto(rows["scheduled_s"], waited_s, where=np.isnan(planned["scheduled_s"]))
     texts = [written.errors[i] for i in source]
     rows["error_id"] = -1
     rows["error_id"][position], errors = _distinct(texts)

@@ -167,6 +167,7 @@ class WorkerStats(msgspec.Struct, kw_only=True):
     kernel_reads: int = 0
     connections_opened: int = 0
     connections_reused: int = 0
+    cached_prompt_tokens: int = 0  # which the server said it did not compute again
     clock_steps: int = 0
     torn_frames: int = 0
 

@@ -10,6 +10,7 @@ SCHEMA = "goodput.run/1"
 
 Scalar = str | int | float | bool | None
 State = Literal["running", "complete", "partial"]
+STOPPED_BY_USER = "stopped by the user"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -54,6 +55,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, str] = {}
     host: dict[str, Scalar] = {}
     server: dict[str, Scalar] = {}  # what preflight and the server's metrics told
-    stopped_at_s: float | None = None  # when the user stopped it, on the schedule's clock
+    stopped_at_s: float | None = None  # when it was ended early, on the schedule's clock
+    stop_reason: str = ""  # who or what ended it early
     realtime_minus_monotonic_ns: int = 0
     tags: dict[str, str] = {}

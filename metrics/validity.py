@@ -26,6 +26,7 @@ UNCERTAINTY_SHARE_OF_TPOT = 0.10
 UNCERTAIN_TOKENS = 0.01
 BUFFERED_ROWS = 0.01
 PROMPT_COUNT_ERROR = 0.01
+PREFIX_CACHE_SHARE = 0.01  # of the prompt tokens: a start token that all prompts share is no finding
 COLD_START_FACTOR = 3.0
 COLD_START_ROWS = 20
 
@@ -186,8 +187,14 @@ def _prompt_counts(rows: Rows) -> Iterator[Finding]:
 def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
     """What the set-up, rather than a single answer, puts in doubt."""
     hits = info.server.get("prefix_cache_hits")
-    if isinstance(hits, int | float) and hits > 0:
-        yield _warning("prefix_cache", f"The server's prefix cache answered {hits:g} prompt tokens.", hits=hits)
+    planned = int(rows["prompt_tokens"].sum())
+    if isinstance(hits, int | float) and hits > PREFIX_CACHE_SHARE * planned:
+        yield _warning(
+            "prefix_cache",
+            f"The server took {hits:g} of {planned} prompt tokens from its prefix cache: TTFT is better than it "
+            "would be with fresh prompts.",
+            hits=hits,
+        )
     outside = info.server.get("extrapolated_share")
     if isinstance(outside, int | float) and outside > 0:
         yield _warning(
@@ -206,10 +213,12 @@ def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
             wait_max_s=float(waits.max()),
         )
     if info.stopped_at_s is not None:
+        why = f" ({info.stop_reason})" if info.stop_reason else ""
         yield _warning(
             "partial",
-            f"The run was stopped at {info.stopped_at_s:.3g} s; results are about the requests due before.",
+            f"The run was ended at {info.stopped_at_s:.3g} s{why}; results are about the requests due before.",
             stopped_at_s=info.stopped_at_s,
+            reason=info.stop_reason,
         )
 
 

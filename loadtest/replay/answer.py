@@ -10,30 +10,37 @@ from array import array
 
 import msgspec
 
-from loadtest.replay.dialects import Piece, openai
+from loadtest.replay.dialects import DIALECTS, Dialect, Piece, openai
+from loadtest.replay.dialects.dialect import Spans
+from loadtest.replay.jsonlines import LineParser
 from loadtest.replay.sse import EventTooLargeError, SseEvent, SseParser
 from loadtest.replay.stamps import NO_STAMP, Ancillary
-from loadtest.replay.template import TokenTemplate
+from loadtest.replay.template import KNOWN_TEXTS, TokenTemplate
 from loadtest.replay.wire import FramingError, ResponseParser, State
 from metrics.records import Flag, Outcome, Phase
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_CHARS = 500
+MAX_TOKENS = 2**31 - 1  # what a column holds; a count beyond it is damage
 
 Read = tuple[int, Ancillary, bytes]
+_NOTHING_KNOWN: tuple[dict[int, bytes], bytes, int] = ({}, b"", 0)
 
 
 class Answer:
     """Everything one response said. Times are indices of reads (-1 = never) until `ReadTimes` makes them instants."""
 
     __slots__ = (
+        "_dialect",
+        "_events",
         "_json_body",
         "_kind",
         "_parser",
-        "_sse",
+        "_stream_asked",
         "_template",
         "bytes_received",
+        "cached_tokens",
         "closed",
         "coalesced_reads",
         "done_marker",
@@ -52,15 +59,19 @@ class Answer:
         "shared_read_events",
         "slow_events",
         "slow_token_events",
+        "spans",
         "text_parts",
         "usage_tokens",
         "user_ns",
     )
 
-    def __init__(self, *, keep_text: bool = False) -> None:
+    def __init__(
+        self, dialect: Dialect = DIALECTS["completions"], *, stream_asked: bool = True, keep_text: bool = False
+    ) -> None:
+        self._dialect, self._stream_asked = dialect, stream_asked
         self._parser = ResponseParser()
-        self._sse = SseParser()
-        self._kind = ""  # "", sse, json or text, decided by the first byte of the body
+        self._events: SseParser | LineParser = LineParser() if dialect.json_lines else SseParser()
+        self._kind = ""  # "", events, json or text, decided by the first byte of the body
         self._json_body = bytearray()
         self._template = TokenTemplate()
         self.user_ns = array("q")
@@ -71,6 +82,8 @@ class Answer:
         self.done_marker = self.closed = False
         self.error: str | None = None
         self.usage_tokens = self.prompt_tokens = -1
+        self.cached_tokens = 0
+        self.spans: Spans | None = None
         self.reasoning_tokens = self.reasoning_events = self.malformed_events = 0
         self.coalesced_reads = self.shared_read_events = self.bytes_received = 0
         self.slow_events = self.slow_token_events = 0
@@ -81,33 +94,37 @@ class Answer:
 
     def feed(self, reads: list[Read]) -> None:
         """Reads in order: (user stamp, ancillary data, bytes) each; raises FramingError, EventTooLargeError."""
-        index = len(self.user_ns)
-        self.user_ns.extend([read[0] for read in reads])
-        self.kernel += b"".join([read[1][0][2] if read[1] else NO_STAMP for read in reads])
-        matches, add_event = self._template.matches, self.event_reads.append
-        quick = self._may_be_quick
-        for _, _, data in reads:
-            if quick and matches(data):
+        if not reads:
+            return
+        first, (users, ancillaries, datas) = len(self.user_ns), zip(*reads, strict=True)
+        self.user_ns.extend(users)
+        self.bytes_received += sum(map(len, datas))
+        self.kernel += b"".join([ancillary[0][2] if ancillary else NO_STAMP for ancillary in ancillaries])
+        add_event, quick = self.event_reads.append, self._may_be_quick
+        heads, suffix, tail = self._template.known() if quick else _NOTHING_KNOWN
+        for index, data in enumerate(datas, first):
+            head = heads.get(len(data))
+            # What most reads are, spelled out for speed; `TokenTemplate.matches` says the same with all its cases.
+            if head and data.startswith(head) and data.endswith(suffix) and data[len(head) : tail] in KNOWN_TEXTS:
                 add_event(index)
                 self.last_body_read = index
             else:
                 self._read(index, data, quick)
                 quick = self._may_be_quick
-            index += 1
+                heads, suffix, tail = self._template.known() if quick else _NOTHING_KNOWN
 
     @property
     def _may_be_quick(self) -> bool:
         return (
             bool(self._template)
             and self._parser.at_chunk_boundary
-            and self._sse.at_event_boundary
+            and self._events.at_event_boundary
             and self.text_parts is None
         )
 
     def _read(self, index: int, data: bytes, quick: bool) -> None:
         """A read that is not simply one plain token event."""
         before = len(self.event_reads)
-        self.bytes_received += len(data)
         rest = self._after_plain_events(index, data) if quick else data
         if rest:
             self._read_carefully(index, rest)
@@ -155,8 +172,8 @@ class Answer:
     def _body(self, body: bytes, index: int) -> None:
         if not self._kind:
             self._kind = self._sniff(body)
-        if self._kind == "sse":
-            for event in self._sse.feed(body):
+        if self._kind == "events":
+            for event in self._events.feed(body):
                 self._event(event, index)
         elif self._kind == "json" and len(self._json_body) <= MAX_JSON_BODY_BYTES:
             self._json_body += body
@@ -169,15 +186,15 @@ class Answer:
             return "text"
         start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if start in (b"{", b"["):
-            return "json"
-        return "text" if start == b"<" else "sse"
+            return "events" if self._dialect.json_lines and self._stream_asked else "json"
+        return "text" if start == b"<" else "events"
 
     def _body_ended(self, index: int) -> None:
-        if self._kind == "sse":
-            for event in self._sse.close():
+        if self._kind == "events":
+            for event in self._events.close():
                 self._event(event, index)
         elif self._kind == "json" and self._json_body:
-            piece = openai.read(bytes(self._json_body))
+            piece = self._dialect.read(bytes(self._json_body))
             self._note(piece)
             if piece.token and self.usage_tokens < 0:
                 self.usage_tokens = -2  # a whole answer without a count: flagged as estimated, TTFT not measurable
@@ -187,7 +204,7 @@ class Answer:
             self.done_marker = True
             return
         self.slow_events += 1
-        piece = openai.read(event.data)
+        piece = self._dialect.read(event.data)
         if event.name == b"error" and piece.error is None:
             piece.error = event.data[:MAX_ERROR_CHARS].decode("utf-8", "replace")
         self._note(piece)
@@ -208,12 +225,18 @@ class Answer:
             self.error = piece.error[:MAX_ERROR_CHARS]
         if piece.finish_reason:
             self.finish_reason = piece.finish_reason
-        if piece.completion_tokens >= 0:
+        if piece.done:
+            self.done_marker = True
+        if 0 <= piece.completion_tokens <= MAX_TOKENS:
             self.usage_tokens = piece.completion_tokens
-        if piece.prompt_tokens >= 0:
+        if 0 <= piece.prompt_tokens <= MAX_TOKENS:
             self.prompt_tokens = piece.prompt_tokens
-        if piece.reasoning_tokens:
+        if 0 < piece.cached_tokens <= MAX_TOKENS:
+            self.cached_tokens = piece.cached_tokens
+        if 0 < piece.reasoning_tokens <= MAX_TOKENS:
             self.reasoning_tokens = piece.reasoning_tokens
+        if piece.spans is not None:
+            self.spans = piece.spans
         if self.text_parts is not None:
             self.text_parts[0].append(piece.text)
             self.text_parts[1].append(piece.reasoning)
@@ -236,7 +259,7 @@ class Answer:
     @property
     def in_steady_stream(self) -> bool:
         """Chunked events are coming in: nothing that could not wait until their last chunk."""
-        return self._kind == "sse" and self._parser.chunked and not self.done_marker
+        return self._kind == "events" and self._parser.chunked and not self.done_marker
 
     @property
     def reusable(self) -> bool:

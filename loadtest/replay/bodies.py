@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from loadtest.replay.dialects import Ask
 from loadtest.replay.endpoint import Endpoint
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 USER_AGENT = "goodput"
+_PROMPT, _LENGTH = "\0prompt", "\0length"  # marks that no JSON of a user's holds
 
 
 class Bodies:
@@ -23,7 +26,9 @@ class Bodies:
         self._shard, self._request = shard, RequestBuilder(endpoint, prompts)
         self._ready: dict[int, bytes] = {}
         self._budget, self._waiting_bytes = budget, 0
+        self._waits = shard.waits.tolist()
         self.next_row = 0
+        self._pass_waiting()
 
     @property
     def full(self) -> bool:
@@ -36,15 +41,23 @@ class Bodies:
         self._ready[self.next_row] = request
         self._waiting_bytes += len(request)
         self.next_row += 1
+        self._pass_waiting()
 
     def take(self, row: int) -> bytes:
         """The request of `row`, built now if its turn had not come."""
         request = self._ready.pop(row, None)
         if request is None:
-            self.next_row = max(self.next_row, row + 1)
+            if not self._waits[row]:
+                self.next_row = max(self.next_row, row + 1)
+                self._pass_waiting()
             return self._build(row)
         self._waiting_bytes -= len(request)
         return request
+
+    def _pass_waiting(self) -> None:
+        """Turns whose instant nobody knows are built when it comes."""
+        while self.next_row < len(self._waits) and self._waits[self.next_row]:
+            self.next_row += 1
 
     def _build(self, row: int) -> bytes:
         shard = self._shard
@@ -57,27 +70,40 @@ class RequestBuilder:
     """One endpoint's requests as bytes: everything that is the same for all of them is made once."""
 
     def __init__(self, endpoint: Endpoint, prompts: Prompts) -> None:
-        self._prompts = prompts
-        self._as_ids, self._chat = endpoint.prompts_as_ids, endpoint.api == "chat"
+        self._prompts, self._as_ids = prompts, endpoint.prompts_as_ids
         self._head = request_head(endpoint, "POST", endpoint.request_path)
-        self._fixed_fields = msgspec.json.encode(_fixed_fields(endpoint))[1:]  # without the opening brace
-        self._length_fields = _length_fields(endpoint)
+        self._template = _template(endpoint)
 
     def build(self, request_id: int, prompt_tokens: int, max_tokens: int, blocks: Sequence[int] = ()) -> bytes:
         """The whole HTTP request."""
-        body = b'{"%s":%s,%s,%s' % (
-            b"messages" if self._chat else b"prompt",
-            self._prompt(request_id, prompt_tokens, blocks),
-            b",".join(b'"%s":%d' % (name, max_tokens) for name in self._length_fields),
-            self._fixed_fields,
-        )
+        prompt = self._prompt(request_id, prompt_tokens, blocks)
+        body = self._template % {b"prompt": prompt, b"length": b"%d" % max_tokens}
         return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
 
     def _prompt(self, request_id: int, tokens: int, blocks: Sequence[int]) -> bytes:
         if self._as_ids:
             return self._prompts.ids_json(request_id, tokens, blocks)
-        text = msgspec.json.encode(self._prompts.text(request_id, tokens, blocks))
-        return b'[{"role":"user","content":%s}]' % text if self._chat else text
+        return msgspec.json.encode(self._prompts.text(request_id, tokens, blocks))
+
+
+def _template(endpoint: Endpoint) -> bytes:
+    """The body with `%(prompt)b` and `%(length)b` where those will stand."""
+    fields = endpoint.dialect.fields(Ask(endpoint.model, _PROMPT, _LENGTH, endpoint.stream))
+    fields = _merged(fields, endpoint.extra_body)
+    body = msgspec.json.encode({name: value for name, value in fields.items() if name not in endpoint.leave_out})
+    body = body.replace(b"%", b"%%")
+    for mark, slot in ((_PROMPT, b"%(prompt)b"), (_LENGTH, b"%(length)b")):
+        body = body.replace(msgspec.json.encode(mark), slot)
+    return body
+
+
+def _merged(fields: dict[str, object], own: dict[str, Any]) -> dict[str, object]:
+    """The user's fields win; objects are merged field by field."""
+    merged = dict(fields)
+    for name, value in own.items():
+        ours = merged.get(name)
+        merged[name] = _merged(ours, value) if isinstance(ours, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def request_head(endpoint: Endpoint, method: str, path: str) -> bytes:
@@ -93,15 +119,3 @@ def request_head(endpoint: Endpoint, method: str, path: str) -> bytes:
     headers = [(name, value) for name, value in headers if name.lower() not in own] + endpoint.headers
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     return ("\r\n".join(lines) + "\r\n").encode("utf-8")
-
-
-def _fixed_fields(endpoint: Endpoint) -> dict[str, object]:
-    fields: dict[str, object] = {"model": endpoint.model} if endpoint.model else {}
-    fields |= {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True, "temperature": 0.0}
-    fields |= endpoint.extra_body
-    return {name: value for name, value in fields.items() if name not in endpoint.leave_out}
-
-
-def _length_fields(endpoint: Endpoint) -> list[bytes]:
-    """`min_tokens` beside `max_tokens`, where it is taken: the trace says how long an answer is."""
-    return [name.encode() for name in ("max_tokens", "min_tokens") if name not in endpoint.leave_out]

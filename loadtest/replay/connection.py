@@ -12,12 +12,13 @@ from loadtest.replay import stamps
 
 if TYPE_CHECKING:
     from loadtest.replay.exchange import Exchange
-    from loadtest.replay.reactor import Handle, Reactor
+    from loadtest.replay.reactor import Reactor
+    from loadtest.replay.timerfd import Handle
 
 READ_BYTES = 16 * 1024
 LARGE_READ_BYTES = 4 * 1024
 MAX_READS_KEPT = 128
-_LAST_CHUNK = b"0\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY)
 
 
@@ -151,27 +152,22 @@ class Connection:
             self._write_handle = None
 
     def _readable(self) -> None:
+        """The one method that runs for every token: receive, stamp, keep, and seldom more."""
         try:
             data, ancillary, _, _ = self._recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
         except OSError as error:
-            self._owner.lost(self, error)
+            self._not_received(error)
             return
         now = clock.monotonic_ns()
         if not data:
             self._owner.lost(self, None)
             return
         self.last_read_ns = now
-        self._collect(now, ancillary, data)
-
-    def _collect(self, now: int, ancillary: stamps.Ancillary, data: bytes) -> None:
         reads = self.reads
         reads.append((now, ancillary, data))
-        if (
-            self.decode_soon
-            or data.endswith(_LAST_CHUNK)
-            or len(data) >= LARGE_READ_BYTES
-            or len(reads) >= MAX_READS_KEPT
-        ):
+        if self.decode_soon or data[-5:] == LAST_CHUNK or len(data) >= LARGE_READ_BYTES or len(reads) >= MAX_READS_KEPT:
             self._owner.received(self)
+
+    def _not_received(self, error: OSError) -> None:
+        if not isinstance(error, BlockingIOError | InterruptedError):
+            self._owner.lost(self, error)

@@ -6,25 +6,24 @@ it reaches no record, no report and no process list.
 
 from __future__ import annotations
 
+import _socket
 import os
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import Address
+from loadtest.replay.dialects import DIALECTS, Api, Dialect
 
-Api = Literal["completions", "chat"]
 PromptForm = Literal["ids", "text", "auto"]
-PATHS: dict[str, str] = {"completions": "/completions", "chat": "/chat/completions"}
-_KNOWN_ENDS = ("/chat/completions", "/completions", "/models")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how to send requests; `base_path` ends without a slash, usually in `/v1`."""
+    """Where and how to send requests; `base_path` ends without a slash, usually in `/v1`, or is empty."""
 
     scheme: str
     host: str
@@ -38,7 +37,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     api_key_file: str = ""
     ca_file: str = ""
     verify: bool = True
-    extra_body: dict[str, str | int | float | bool | None] = {}
+    stream: bool = True
+    extra_body: dict[str, Any] = {}
     path: str = ""  # overrides the API's own path
     leave_out: list[str] = []  # body fields this server refuses
     addresses: list[tuple[int, list[str | int]]] = []
@@ -55,10 +55,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         ca_file: str = "",
         verify: bool = True,
         prompt_form: PromptForm = "auto",
-        extra_body: dict[str, str | int | float | bool | None] | None = None,
+        stream: bool = True,
+        extra_body: tuple[str, ...] = (),
         path: str = "",
     ) -> Endpoint:
-        """Read a target in any of the ways people write it: with or without /v1, a slash, or the full path."""
+        """Read a target in any of the ways people write it: with or without /v1, a slash, or the full path.
+
+        `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects.
+        """
         text = url if "://" in url else f"http://{url}"
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https"):
@@ -74,13 +78,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 "the target URL carries a password, which would end up in records",
                 hint="give it with --api-key-env or --header instead",
             )
-        base, written_api = _base_path(parts.path)
+        base, found = _base_path(parts.path, api)
         return Endpoint(
             scheme=parts.scheme,
             host=parts.hostname,
             port=port,
             base_path=base,
-            api=api or written_api or "completions",
+            api=found,
             model=model or "",
             prompt_form=prompt_form,
             headers=[_header(text) for text in headers],
@@ -88,8 +92,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             api_key_file=api_key_file,
             ca_file=ca_file,
             verify=verify,
-            extra_body=extra_body or {},
-            path=path,
+            stream=stream,
+            extra_body=_extra_body(extra_body),
+            path=_own_path(path),
         )
 
     @property
@@ -100,7 +105,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def request_path(self) -> str:
-        return self.path or self.base_path + PATHS[self.api]
+        return self.path or self.base_path + self.dialect.path
+
+    @property
+    def models_path(self) -> str:
+        return self.base_path + self.dialect.models_path
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS[self.api]
 
     @property
     def url(self) -> str:
@@ -112,12 +125,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompts_as_ids(self) -> bool:
-        return self.api == "completions" and self.prompt_form == "ids"
+        return self.dialect.takes_ids and self.prompt_form == "ids"
 
     def resolve(self) -> Endpoint:
-        """Look the host up once, before the load: a lookup inside it would be measured."""
+        """Look the host up once, before the load: a lookup inside it would be measured.
+
+        By the plain C call: gevent's would switch greenlets, which a callback of the hub must not.
+        """
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            found = _socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise TargetError(
                 f"the host {self.host!r} cannot be found: {error}", hint="check the URL", code="unreachable"
@@ -143,16 +159,55 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def _base_path(path: str) -> tuple[str, Api | None]:
-    """The path without the API's own part, `/v1` when none is given, and the API the full path names."""
+def _base_path(path: str, api: Api | None) -> tuple[str, Api]:
+    """The path without the API's own part, and the API: the one asked for, else the one the full path names."""
     base = "/" + "/".join(part for part in path.split("/") if part)
-    api: Api | None = None
-    for end in _KNOWN_ENDS:
-        if base.endswith(end):
-            base = base.removesuffix(end) or "/"
-            api = "chat" if end == "/chat/completions" else "completions" if end == "/completions" else None
+    written: Api | None = None
+    for name, dialect in sorted(DIALECTS.items(), key=lambda item: -len(item[1].path)):
+        if base.endswith(dialect.path):
+            base, written = base.removesuffix(dialect.path), name
             break
-    return ("/v1" if base == "/" else base), api
+    else:
+        base = base.removesuffix("/models")
+    base = base.rstrip("/")
+    chosen: Api = api or written or "completions"
+    default = DIALECTS[chosen].base_path
+    return (base or default if default else base.removesuffix("/v1")), chosen
+
+
+def _own_path(path: str) -> str:
+    if path and (not path.startswith("/") or any(c.isspace() for c in path)):
+        raise UsageError(f"the path {path[:60]!r} does not start with a slash", hint="write --path /v2/generate")
+    return path
+
+
+def _extra_body(texts: tuple[str, ...]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if text.lstrip().startswith("{"):
+            fields |= _json_object(text)
+        elif equals and name.strip():
+            fields[name.strip()] = _json_or_text(value)
+        else:
+            raise UsageError(f"the body field {text[:60]!r} is neither K=V nor a JSON object")
+    return fields
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"the body fields {text[:60]!r} are not valid JSON: {error}") from None
+    assert isinstance(document, dict)  # it starts with a brace
+    return document
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtest.replay.answer import Answer
-
 if TYPE_CHECKING:
+    from loadtest.replay.answer import Answer
     from loadtest.replay.connection import Connection
+    from loadtest.replay.endpoint import Endpoint
 
 
 class Exchange:
@@ -18,6 +18,7 @@ class Exchange:
         "attempts",
         "connect_ns",
         "connection",
+        "hop",
         "index",
         "queue_ns",
         "reconnects",
@@ -26,10 +27,11 @@ class Exchange:
         "sent_ns",
     )
 
-    def __init__(self, index: int, request: bytes, *, keep_text: bool = False) -> None:
+    def __init__(self, index: int, request: bytes, answer: Answer) -> None:
         self.index = index  # row of the worker's shard
         self.request = request
-        self.answer = Answer(keep_text=keep_text)
+        self.answer = answer
+        self.hop: Endpoint | None = None  # where a redirect led
         self.connection: Connection | None = None
         self.sent_ns = 0
         self.connect_ns = -1  # connection set-up, when this request was the connection's first

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from loadtest import clock
 from loadtest.errors import TargetError
-from loadtest.replay.answer import Answer, FramingError
+from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import RequestBuilder, request_head
 from loadtest.replay.endpoint import Endpoint
-from loadtest.replay.tls import wrap_blocking
+from loadtest.replay.redirect import moved, next_hop
+from loadtest.replay.tls import context, wrap_blocking
 from metrics.records import Outcome
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
@@ -44,6 +44,8 @@ class Preflight(msgspec.Struct, kw_only=True):
 def preflight(endpoint: Endpoint, schedule: Schedule | None = None, *, timeout_s: float = 10.0) -> Preflight:
     """Look at the server with a model list and one tiny request; raises TargetError when no load should be sent."""
     endpoint = endpoint if endpoint.addresses else endpoint.resolve()
+    if endpoint.tls:
+        context(endpoint.ca_file, endpoint.verify)  # a CA file that cannot be read is no fault of the server
     learnt = Preflight(endpoint=endpoint, facts={}, warnings=[])
     _connect_check(learnt, timeout_s)
     _list_models(learnt, timeout_s)
@@ -85,30 +87,37 @@ def _reason(error: OSError | None) -> str:
 
 def _list_models(learnt: Preflight, timeout_s: float) -> None:
     endpoint = learnt.endpoint
-    answer = _exchange(endpoint, request_head(endpoint, "GET", f"{endpoint.base_path}/models") + b"\r\n", timeout_s)
+    answer = _exchange(endpoint, request_head(endpoint, "GET", endpoint.models_path) + b"\r\n", timeout_s)
     _refuse_auth(endpoint, answer)
-    models = list(_models(answer)) if answer.status == 200 else []
+    models = dict(_models(answer)) if answer.status == 200 else {}
     if not models:
-        learnt.warnings.append(f"{endpoint.origin}{endpoint.base_path}/models lists no models")
+        learnt.warnings.append(f"{endpoint.origin}{endpoint.models_path} lists no models")
         return
-    learnt.facts["models"] = ", ".join(str(model["id"]) for model in models[:5])[:200]
-    chosen = next((model for model in models if model["id"] == endpoint.model), None)
+    first = next(iter(models))
+    learnt.facts["models"] = ", ".join(list(models)[:5])[:200]
     if not endpoint.model:
-        chosen = models[0]
-        learnt.endpoint = msgspec.structs.replace(endpoint, model=str(chosen["id"]))
+        learnt.endpoint = msgspec.structs.replace(endpoint, model=first)
         if len(models) > 1:
-            learnt.warnings.append(f"the server lists {len(models)} models; {chosen['id']!r}, the first, is loaded")
-    length = (chosen or {}).get("max_model_len")
-    if isinstance(length, int):
+            learnt.warnings.append(f"the server lists {len(models)} models; {first!r}, the first, is loaded")
+    length = models.get(learnt.endpoint.model)
+    if length is not None:
         learnt.facts["max_model_len"] = length
 
 
-def _models(answer: Answer) -> Iterator[dict[str, Any]]:
+def _models(answer: Answer) -> Iterator[tuple[str, int | None]]:
+    """Names with context lengths: OpenAI's `data`, Ollama's `models`, vLLM's and llama.cpp's ways to tell a length."""
     document = answer.document()
-    entries = document.get("data") if isinstance(document, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-            yield entry
+    document = document if isinstance(document, dict) else {}
+    for key, name in (("data", "id"), ("models", "name")):
+        listed = document.get(key)
+        entries = listed if isinstance(listed, list) else []
+        found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get(name), str)]
+        for entry in found:
+            meta = entry.get("meta")
+            length = entry.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
+            yield entry[name], length if isinstance(length, int) else None
+        if found:
+            return
 
 
 def _check_context(learnt: Preflight, schedule: Schedule | None) -> None:
@@ -131,9 +140,9 @@ def _check_context(learnt: Preflight, schedule: Schedule | None) -> None:
 
 def _probe(learnt: Preflight, timeout_s: float) -> None:
     """Send the plainest request in the form the load will have; give up what the server refuses, one by one."""
-    answer = Answer()
+    answer = Answer(learnt.endpoint.dialect)
     for candidate in _candidates(learnt.endpoint):
-        answer = _exchange(candidate, _probe_request(candidate), timeout_s)
+        answer = _followed(learnt, candidate, _probe_request(candidate), timeout_s)
         _refuse_auth(candidate, answer)
         if answer.status not in _REFUSED:
             learnt.endpoint = candidate
@@ -143,10 +152,12 @@ def _probe(learnt: Preflight, timeout_s: float) -> None:
 
 def _candidates(endpoint: Endpoint) -> Iterator[Endpoint]:
     """From the fullest request to the barest."""
-    forms = ["ids", "text"] if endpoint.prompt_form == "auto" and endpoint.api == "completions" else []
+    dialect = endpoint.dialect
+    forms = ["ids", "text"] if endpoint.prompt_form == "auto" and dialect.takes_ids else []
     fixed = "text" if endpoint.prompt_form == "auto" else endpoint.prompt_form
-    for leave_out in ([], ["min_tokens"], ["min_tokens", "ignore_eos"], ["min_tokens", "ignore_eos", "stream_options"]):
+    for given_up in range(len(dialect.optional) + 1):
         for form in forms or [fixed]:
+            leave_out = list(dialect.optional[:given_up])
             yield msgspec.structs.replace(endpoint, prompt_form=form, leave_out=leave_out)
 
 
@@ -176,6 +187,8 @@ def _judge(learnt: Preflight, answer: Answer) -> None:
         return
     facts["prompt_form"] = endpoint.prompt_form
     facts["streams"] = answer.streamed
+    if endpoint.stream and not answer.streamed:
+        learnt.warnings.append("the server answers in one piece although a stream was asked for: TTFT has no meaning")
     facts["reports_usage"] = answer.usage_tokens >= 0
     facts["obeys_length"] = answer.output_tokens == PROBE_OUTPUT_TOKENS
     facts["server"] = answer.headers.get("server", "")[:80]
@@ -201,7 +214,7 @@ def _refuse_auth(endpoint: Endpoint, answer: Answer) -> None:
 
 def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
     """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer."""
-    answer = Answer()
+    answer = Answer(endpoint.dialect, stream_asked=endpoint.stream)
     address = endpoint.address_list()[0]
     try:
         with socket.socket(address.family, socket.SOCK_STREAM) as raw:
@@ -215,8 +228,23 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
                         answer.close(clock.monotonic_ns())
                         break
                     answer.feed([(clock.monotonic_ns(), [], data)])
-    except FramingError as error:
+    except (FramingError, EventTooLargeError) as error:
         raise TargetError(f"{endpoint.origin} does not speak HTTP/1.1: {error}", code="protocol") from None
     except OSError as error:
         answer.error = answer.error or _reason(error)
+    return answer
+
+
+def _followed(learnt: Preflight, endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
+    """As `_exchange`, along redirects, which the user should know of: each costs a round trip in every request."""
+    here, redirects = endpoint, 0
+    answer = _exchange(here, request, timeout_s)
+    while hop := next_hop(here, answer.status, answer.headers.get("location", ""), redirects):
+        redirects += 1
+        here, request = hop, moved(request, hop)
+        answer = _exchange(here, request, timeout_s)
+    if redirects:
+        learnt.facts["redirected_to"] = here.url
+        warning = f"every request is redirected to {here.url}: name it as the target, or the detour is measured too"
+        learnt.warnings.extend([] if warning in learnt.warnings else [warning])
     return answer

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.stamps import ReadTimes
+from loadtest.replay.tally import Tally
 from metrics.journal import JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, Rows, StampSource, WorkerStats, empty_rows
 from workloads.schedule import Schedule
@@ -17,12 +18,14 @@ _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
 class Recorder:
     """Writes one worker's rows; times become seconds since `stats.zero_ns`, the schedule's zero."""
 
-    def __init__(self, journal: JournalWriter, shard: Schedule, worker: int) -> None:
+    def __init__(self, journal: JournalWriter, shard: Schedule, worker: int, slo: str = "") -> None:
         self._journal, self._shard = journal, shard
+        self.tally = Tally(slo)
         self._row = empty_rows(1)
         self._row["worker"] = worker
         self._blank = self._row.copy()
         self.stats = WorkerStats(worker=worker)
+        self.waited_s: dict[int, float] = {}  # the instants of rows that waited for another
 
     def unsent(self, index: int, outcome: Outcome, now_ns: int, error: str = "") -> None:
         """A row that was never put on the wire (skipped because it was too late, say)."""
@@ -60,13 +63,17 @@ class Recorder:
         row["stamp_source"] = _source(reads, kernel_reads)
         row["reads"], row["kernel_reads"] = reads, kernel_reads
         row["coalesced_reads"] = answer.coalesced_reads
+        if answer.spans is not None:
+            row["queue_s"], row["prefill_s"], row["transfer_s"], row["decode_s"] = answer.spans
         row["loop_lag_max_us"] = max(int(times.lag_ns.max(initial=0)), 0) / 1e3
         self.stats.reads += reads
         self.stats.kernel_reads += kernel_reads
+        self.stats.cached_prompt_tokens += answer.cached_tokens
         us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
         tokens = _tokens_per_event(len(events_ns), answer.usage_tokens - answer.hidden_tokens)
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
         self._journal.record(row[0], us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
+        self.tally.add(row)
 
     def flush(self) -> None:
         self._journal.flush()
@@ -83,7 +90,7 @@ class Recorder:
         row["session"] = shard.session[index]
         row["slo_class"] = shard.slo_class[index]
         row["warmup"] = shard.warmup[index]
-        row["scheduled_s"] = shard.scheduled_s[index]
+        row["scheduled_s"] = self.waited_s.get(index, shard.scheduled_s[index])
         row["prompt_tokens"] = shard.prompt_tokens[index]
         row["max_tokens"] = shard.max_tokens[index]
         return row

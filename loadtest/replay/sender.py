@@ -6,58 +6,36 @@ reads (`connection`: collect and return), and short slices of decoding and prepa
 
 from __future__ import annotations
 
-import contextlib
-import resource
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
-
-import msgspec
 
 from loadtest import clock
-from loadtest.replay.answer import EventTooLargeError, FramingError
+from loadtest.errors import TargetError
+from loadtest.replay import redirect
+from loadtest.replay.abort import Watch, watch
+from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
+from loadtest.replay.dialer import Dialer
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.limits import OUT_OF_RESOURCES
+from loadtest.replay.options import Progress, SenderOptions
 from loadtest.replay.pool import ConnectionPool
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.recorder import Recorder
 from loadtest.replay.slices import Slices
 from loadtest.replay.stamps import ReadTimes, StampClock
 from loadtest.replay.timetable import Timetable
-from loadtest.replay.tls import TlsConnection
 from metrics.records import Outcome, Phase, outcome_name
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 TICK_S = 0.05
 CONNECT_AHEAD_NS = 1_000_000_000
-DECODE_EVERY_NS = 200_000_000
+DECODE_EVERY_NS = 400_000_000
 FLUSH_EVERY_NS = 1_000_000_000
 DONE_GRACE_NS = 1_000_000_000  # a server that said [DONE] and neither ends the body nor closes
-
-
-class SenderOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to behave towards a server; times in seconds."""
-
-    idle_timeout_s: float = 60.0  # between bytes, once the first token has come
-    drain_limit_s: float = 60.0  # after the last instant of the schedule, for everything
-    max_lateness_s: float = 2.0
-    max_in_flight: int | None = None
-    spin_us: int = 0
-    keep_text: bool = False
-
-
-class Progress(NamedTuple):
-    """Counts of a worker's requests."""
-
-    planned: int
-    sent: int
-    in_flight: int
-    finished: int
-    failed: int
-
 
 OnRequest = Callable[[str, float, int, str | None], None]
 
@@ -77,16 +55,19 @@ class Sender:
     ) -> None:
         self._endpoint, self._shard, self._options = endpoint, shard, options
         self._recorder, self._reactor, self._on_request = recorder, reactor, on_request
-        self._addresses = (endpoint if endpoint.addresses else endpoint.resolve()).address_list()
+        self._dialer = Dialer(endpoint, reactor, self)
         self._bodies = Bodies(endpoint, shard, prompts)
-        self._pool = ConnectionPool(self._connect)
+        self._pool = ConnectionPool(self._dialer.target)
         self._stamps = StampClock()
         self._live: set[Exchange] = set()
+        self._next_turn = shard.next_turn if shard.waits.any() else None
         self._slot_queue: deque[int] = deque()  # rows that wait for a slot under max_in_flight
         self._decoded_ns = self._flushed_ns = self._started_ns = 0
         self._cpu_s = 0.0
         self._sent = self._finished = self._failed = 0
         self._stopped = False
+        self._watch: Watch | None = None
+        self._aborted, self._aborted_ns = "", 0
         self.finished_exchanges: list[Exchange] | None = [] if options.keep_text else None
         self.done = False
 
@@ -94,7 +75,6 @@ class Sender:
 
     def start(self, t0_ns: int) -> None:
         """Begin: row i leaves at `t0_ns + scheduled_s[i]`, never before it."""
-        raise_fd_limit()
         self._recorder.stats.zero_ns = t0_ns
         self._started_ns, self._cpu_s = clock.monotonic_ns(), clock.process_cpu_s()
         self._timetable = Timetable(
@@ -105,6 +85,8 @@ class Sender:
             launch=self._launch,
             after=self._dispatched,
         )
+        if self._options.abort_on:
+            self._watch = watch(self._options.abort_on, self._shard.warmup, self._timetable.due_ns)
         self._slices = Slices(self._reactor, self._timetable, self._bodies, self._decode)
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
@@ -118,13 +100,15 @@ class Sender:
             self._recorder.unsent(index, Outcome.INTERRUPTED, now)
         self._slot_queue.clear()
         for exchange in list(self._live):
-            self._decode_of(exchange)
+            if exchange.connection is not None:
+                self._decode(exchange.connection)
         for exchange in list(self._live):
             self._end(exchange, Outcome.INTERRUPTED, exchange.answer.phase, now)
         self._finish_if_drained()
 
     def progress(self) -> Progress:
-        return Progress(len(self._shard), self._sent, len(self._live), self._finished, self._failed)
+        counts = (len(self._shard), self._sent, len(self._live), self._finished, self._failed)
+        return Progress(*counts, self._aborted, self._aborted_ns, self._recorder.tally.seen)
 
     def _finish_if_drained(self) -> None:
         if self.done or not self._timetable.over or self._live or self._slot_queue:
@@ -136,8 +120,7 @@ class Sender:
         self._stamps.close()
         stats = self._recorder.stats
         stats.reactor = self._reactor.name
-        stats.cpu_s = clock.process_cpu_s() - self._cpu_s
-        stats.wall_s = (clock.monotonic_ns() - self._started_ns) / 1e9
+        stats.cpu_s, stats.wall_s = clock.process_cpu_s() - self._cpu_s, (clock.monotonic_ns() - self._started_ns) / 1e9
         stats.connections_opened, stats.connections_reused = self._pool.opened, self._pool.reused
         stats.clock_steps = self._stamps.steps
         self._recorder.close()
@@ -153,12 +136,20 @@ class Sender:
             self._bodies.take(index)
             self._recorder.unsent(index, Outcome.SKIPPED_LATE, clock.monotonic_ns())
             self._count_end(Outcome.SKIPPED_LATE)
+            self._turn_ended(index, clock.monotonic_ns())
             return
         limit = self._options.max_in_flight
         if limit is not None and len(self._live) >= limit:
             self._slot_queue.append(index)
             return
-        self._begin(Exchange(index, self._bodies.take(index), keep_text=self._options.keep_text))
+        self._begin(self._exchange(index))
+
+    def _exchange(self, index: int) -> Exchange:
+        return Exchange(index, self._bodies.take(index), self._answer())
+
+    def _answer(self) -> Answer:
+        endpoint = self._endpoint
+        return Answer(endpoint.dialect, stream_asked=endpoint.stream, keep_text=self._options.keep_text)
 
     def _begin(self, exchange: Exchange) -> None:
         self._live.add(exchange)
@@ -169,13 +160,26 @@ class Sender:
         """Send now when the connection is up, else when it comes up; None opens one."""
         if connection is None:
             try:
-                connection = self._pool.open()
+                hop = exchange.hop
+                connection = self._dialer.hop(hop) if hop and not self._dialer.at_home(hop) else self._pool.open()
             except OSError as error:
-                self._end(exchange, Outcome.CONNECTION_LOST, Phase.CONNECT, clock.monotonic_ns(), str(error))
+                self._not_opened(exchange, error)
                 return
         exchange.connection, connection.exchange = connection, exchange
         if connection.open:
             self._put(exchange, connection)
+
+    def _not_opened(self, exchange: Exchange, error: OSError) -> None:
+        """The system gave no socket: for want of files or ports here, or because the peer is out of reach."""
+        now = clock.monotonic_ns()
+        if error.errno not in OUT_OF_RESOURCES or exchange.sent_ns:
+            self._end(exchange, Outcome.CONNECTION_LOST, Phase.CONNECT, now, str(error))
+            return
+        self._live.discard(exchange)
+        self._sent -= 1
+        self._recorder.unsent(exchange.index, Outcome.NOT_SENT, now, f"no connection could be opened here: {error}")
+        self._count_end(Outcome.NOT_SENT)
+        self._turn_ended(exchange.index, now)
 
     def _put(self, exchange: Exchange, connection: Connection) -> None:
         exchange.attempts += 1
@@ -185,12 +189,6 @@ class Sender:
         connection.decode_soon = True
         stamp = connection.send(exchange.request)
         exchange.sent_ns = exchange.sent_ns or stamp
-
-    def _connect(self) -> Connection:
-        address = self._addresses[0]
-        if self._endpoint.tls:
-            return TlsConnection(address, self._reactor, self, self._endpoint)
-        return Connection(address, self._reactor, self)
 
     # --- what connections tell ---------------------------------------------------------------------------------
 
@@ -212,7 +210,7 @@ class Sender:
         if exchange is None:
             self._pool.discard(connection)
             if not connection.open and not connection.uses:
-                self._try_next_address()
+                self._dialer.try_next_address()
             return
         now = clock.monotonic_ns()
         self._decode(connection)
@@ -222,7 +220,7 @@ class Sender:
         if exchange.nothing_came_back and connection.idle_since_ns and not exchange.reconnects:
             self._resend(exchange, connection)
         elif not exchange.sent_ns:
-            self._try_next_address()
+            self._dialer.try_next_address()
             self._end(exchange, Outcome.CONNECTION_LOST, Phase.CONNECT, now, str(error or "the server closed"))
         elif error is None and answer.status:
             answer.close(now)
@@ -241,14 +239,7 @@ class Sender:
         self._pool.discard(connection)
         self._send_on(exchange, None)
 
-    def _try_next_address(self) -> None:
-        self._addresses.append(self._addresses.pop(0))
-
     # --- decoding ----------------------------------------------------------------------------------------------
-
-    def _decode_of(self, exchange: Exchange) -> None:
-        if exchange.connection is not None:
-            self._decode(exchange.connection)
 
     def _decode(self, connection: Connection) -> None:
         """Decode what the connection has collected; ends the exchange when its answer is complete."""
@@ -278,6 +269,7 @@ class Sender:
             self._flushed_ns = now
             self._stamps.sample()
             self._recorder.flush()
+            self._look_for_reason_to_abort(now)
         self._connect_ahead(now)
         self._slices.wake()
         self._finish_if_drained()
@@ -311,9 +303,30 @@ class Sender:
 
     def _end_by_answer(self, exchange: Exchange) -> None:
         answer = exchange.answer
+        location = answer.headers.get("location", "") if 300 <= answer.status < 400 else ""
+        if location and self._follow(exchange, location):
+            return
         outcome = answer.outcome()
         phase = Phase.NONE if outcome == Outcome.OK else answer.phase
-        self._end(exchange, outcome, phase, 0, answer.error_message())
+        error = redirect.refusal(location) if location else answer.error_message()
+        self._end(exchange, outcome, phase, 0, error)
+
+    def _follow(self, exchange: Exchange, location: str) -> bool:
+        """Send the request on to where a redirect leads; False when it leads nowhere we go."""
+        try:
+            hop = redirect.next_hop(
+                exchange.hop or self._endpoint, exchange.answer.status, location, exchange.redirects
+            )
+        except TargetError:
+            hop = None
+        if hop is None or self._stopped:
+            return False
+        self._release(exchange, reuse=True)
+        exchange.redirects += 1
+        exchange.hop, exchange.request = hop, redirect.moved(exchange.request, hop)
+        exchange.answer = self._answer()
+        self._send_on(exchange, self._pool.take() if self._dialer.at_home(hop) else None)
+        return True
 
     def _end(self, exchange: Exchange, outcome: Outcome, phase: Phase, now: int, error: str = "") -> None:
         """The exchange is over, at `now` or (0) with the last read of its body."""
@@ -322,21 +335,38 @@ class Sender:
         times = self._stamps.resolve(answer.user_ns, answer.kernel, exchange.sent_ns)
         done_ns = now or times.at(max(answer.last_body_read, answer.headers_read))
         self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
-        connection, exchange.connection = exchange.connection, None
-        if connection is not None:
-            connection.exchange = None
-            if outcome != Outcome.INTERRUPTED and exchange.answer.reusable and connection.open:
-                self._pool.give_back(connection)
-            else:
-                self._pool.discard(connection)
+        self._release(exchange, reuse=outcome != Outcome.INTERRUPTED)
         if self.finished_exchanges is not None:
             self.finished_exchanges.append(exchange)
         self._count_end(outcome)
+        self._turn_ended(exchange.index, done_ns)
         if self._on_request is not None:
             self._tell(exchange, times, outcome, done_ns)
+        if self._watch is not None:
+            self._watch.finished(exchange, outcome == Outcome.OK, times, done_ns)
         if self._slot_queue and not self._stopped:
             self._next_from_queue()
         self._finish_if_drained()
+
+    def _release(self, exchange: Exchange, *, reuse: bool) -> None:
+        """Give the connection back, or close it."""
+        connection, exchange.connection = exchange.connection, None
+        if connection is None:
+            return
+        connection.exchange = None
+        if reuse and self._dialer.at_home(exchange.hop) and exchange.answer.reusable and connection.open:
+            self._pool.give_back(connection)
+        else:
+            self._pool.discard(connection)
+
+    def _turn_ended(self, row: int, ended_ns: int) -> None:
+        """The next turn of the session is due when its user has thought, however this one ended."""
+        if self._next_turn is None or self._stopped or self._next_turn[row] < 0:
+            return
+        later = int(self._next_turn[row])
+        due_ns = ended_ns + round(float(self._shard.think_s[later]) * 1e9)
+        self._recorder.waited_s[later] = (due_ns - self._recorder.stats.zero_ns) / 1e9
+        self._timetable.wait(later, due_ns)
 
     def _count_end(self, outcome: Outcome) -> None:
         self._finished += 1
@@ -344,7 +374,7 @@ class Sender:
 
     def _next_from_queue(self) -> None:
         index = self._slot_queue.popleft()
-        exchange = Exchange(index, self._bodies.take(index), keep_text=self._options.keep_text)
+        exchange = self._exchange(index)
         exchange.queue_ns = clock.monotonic_ns() - self._timetable.due_ns(index)
         self._begin(exchange)
 
@@ -356,13 +386,15 @@ class Sender:
         if answer.event_reads and failure is None:
             self._on_request("ttft", (times.at(answer.event_reads[0]) - due) / 1e6, 0, None)
 
+    # --- giving up early ---------------------------------------------------------------------------------------
 
-def raise_fd_limit() -> None:
-    """Every stream is a file descriptor: take as many as the system grants."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 1_048_576)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    def _look_for_reason_to_abort(self, now: int) -> None:
+        if self._watch is None or self._stopped:
+            return
+        self._aborted = self._watch.verdict(now, self._live)
+        if self._aborted:
+            self._aborted_ns = now
+            self.stop()
 
 
 __all__ = ["Progress", "Sender", "SenderOptions"]

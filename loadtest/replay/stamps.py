@@ -21,13 +21,14 @@ SO_TIMESTAMPNS = 35
 STEP_NS = 100_000
 STAMP_BYTES = 16
 NO_STAMP = bytes(STAMP_BYTES)
+AVAILABLE = sys.platform == "linux"
 ANCILLARY_BYTES = socket.CMSG_SPACE(STAMP_BYTES) if sys.platform == "linux" else 0
 Ancillary = list[tuple[int, int, bytes]]
 
 
 def enable(sock: socket.socket) -> bool:
     """Ask the kernel to stamp what this socket receives; False where it cannot."""
-    if sys.platform != "linux":
+    if not AVAILABLE:
         return False
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)

@@ -17,7 +17,7 @@ _HEAD_LIMIT = 8
 _LENGTH_LIMIT = 64 * 1024
 _KNOWN_TEXTS_LIMIT = 100_000
 
-_known_texts: set[bytes] = set()  # texts found to be plain: the tokens of a vocabulary recur
+KNOWN_TEXTS: set[bytes] = set()  # texts found to be plain: the tokens of a vocabulary recur
 
 
 class TokenTemplate:
@@ -34,6 +34,10 @@ class TokenTemplate:
     def __bool__(self) -> bool:
         return bool(self._prefix)
 
+    def known(self) -> tuple[dict[int, bytes], bytes, int]:
+        """Heads by length of the read, the suffix, and where the text ends, counted from the end of the read."""
+        return self._heads, self._suffix, -self._tail
+
     def matches(self, read: bytes) -> bool:
         """True when `read` is one whole chunk with one plain token event.
 
@@ -43,7 +47,7 @@ class TokenTemplate:
         if not read.startswith(head) or not read.endswith(self._suffix):
             return False
         text = read[len(head) : -self._tail]
-        return text in _known_texts or _is_plain(text)
+        return text in KNOWN_TEXTS or _is_plain(text)
 
     def learn(self, read: bytes) -> None:
         """Take `read`, known to be one chunk with one token event, as the pattern, if it is a plain one."""
@@ -88,6 +92,6 @@ def _is_plain(text: bytes) -> bool:
         text.decode()
     except UnicodeDecodeError:
         return False
-    if len(_known_texts) < _KNOWN_TEXTS_LIMIT and len(text) <= 64:
-        _known_texts.add(text)
+    if len(KNOWN_TEXTS) < _KNOWN_TEXTS_LIMIT and len(text) <= 64:
+        KNOWN_TEXTS.add(text)
     return True

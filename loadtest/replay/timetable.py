@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Callable
 
@@ -15,7 +16,10 @@ FAR_FUTURE_NS = 2**62
 
 
 class Timetable:
-    """Calls `launch(row, late_ns)` for each row of a shard at its instant, in order, and `after()` once per wake-up."""
+    """Calls `launch(row, late_ns)` for each row of a shard at its instant, in order, and `after()` once per wake-up.
+
+    A row that waits for another (its instant is NaN) has none until `wait` gives it one.
+    """
 
     def __init__(
         self,
@@ -27,29 +31,40 @@ class Timetable:
         launch: Callable[[int, int], None],
         after: Callable[[], None],
     ) -> None:
-        instants = np.ceil(shard.scheduled_s * 1e9).astype(np.int64) + t0_ns
+        rows = np.flatnonzero(~shard.waits)
+        instants = np.full(len(shard), FAR_FUTURE_NS, dtype=np.int64)
+        instants[rows] = np.ceil(shard.scheduled_s[rows] * 1e9).astype(np.int64) + t0_ns
         self._due = array("q", instants.tobytes())
+        self._rows = array("q", rows.astype(np.int64).tobytes())  # those with an instant, in order of it
+        self._waited: list[tuple[int, int]] = []  # heap of (instant, row)
         self._spin_ns = spin_us * 1000
         self._launch, self._after = launch, after
-        self._ahead = 0
-        self.next_row = 0
+        self._ahead = self._next = 0
         self.next_due_ns = FAR_FUTURE_NS
-        self.end_ns = int(instants[-1]) if len(instants) else t0_ns
+        self.end_ns = int(instants[rows[-1]]) if len(rows) else t0_ns
         self._deadline = reactor.deadline(self._fired)
         self._arm()
 
     def due_ns(self, row: int) -> int:
-        """The instant of a row on the monotonic clock; FAR_FUTURE_NS behind the last row."""
+        """The instant of a row on the monotonic clock; FAR_FUTURE_NS behind the last row and while it is not known."""
         return self._due[row] if row < len(self._due) else FAR_FUTURE_NS
+
+    def wait(self, row: int, due_ns: int) -> None:
+        """Launch a row that waited at `due_ns`."""
+        self._due[row] = due_ns
+        self.end_ns = max(self.end_ns, due_ns)
+        heapq.heappush(self._waited, (due_ns, row))
+        self._arm()
 
     @property
     def over(self) -> bool:
-        """Every row has been launched, or the rest was given up."""
-        return self.next_row >= len(self._due)
+        """Every row with an instant has been launched, or the rest was given up."""
+        return self._next >= len(self._rows) and not self._waited
 
     def give_up(self) -> None:
         """Launch nothing more."""
-        self.next_row = len(self._due)
+        self._next = len(self._rows)
+        self._waited.clear()
         self._arm()
 
     def close(self) -> None:
@@ -57,26 +72,34 @@ class Timetable:
 
     def due_before(self, instant_ns: int) -> int:
         """How many rows that have not left yet are due before `instant_ns`; ask for growing instants only."""
-        self._ahead = max(self._ahead, self.next_row)
-        while self._ahead < len(self._due) and self._due[self._ahead] < instant_ns:
+        self._ahead = max(self._ahead, self._next)
+        while self._ahead < len(self._rows) and self._due[self._rows[self._ahead]] < instant_ns:
             self._ahead += 1
-        return self._ahead - self.next_row
+        return self._ahead - self._next + sum(due < instant_ns for due, _ in self._waited)
 
     def _arm(self) -> None:
-        self.next_due_ns = self.due_ns(self.next_row)
+        self.next_due_ns = min(self._planned_ns(), self._waited[0][0] if self._waited else FAR_FUTURE_NS)
         if self.next_due_ns != FAR_FUTURE_NS:
             self._deadline.arm(self.next_due_ns - self._spin_ns)
 
     def _fired(self) -> None:
-        due, count = self._due, len(self._due)
         now = clock.monotonic_ns()
         if self._spin_ns:
             while now < self.next_due_ns:
                 now = clock.monotonic_ns()
-        while self.next_row < count and due[self.next_row] <= now:
-            row = self.next_row
-            self.next_row += 1
-            self._launch(row, now - due[row])
+        while self.next_due_ns <= now:
+            row = self._take()
+            self._launch(row, now - self._due[row])
             now = clock.monotonic_ns()
-        self._arm()
+            self._arm()
         self._after()
+
+    def _planned_ns(self) -> int:
+        return self._due[self._rows[self._next]] if self._next < len(self._rows) else FAR_FUTURE_NS
+
+    def _take(self) -> int:
+        """The row that is due next."""
+        if self._waited and self._waited[0][0] < self._planned_ns():
+            return heapq.heappop(self._waited)[1]
+        self._next += 1
+        return self._rows[self._next - 1]

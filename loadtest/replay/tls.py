@@ -10,11 +10,12 @@ import ssl
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
+from loadtest import clock
 from loadtest.errors import TargetError, UsageError
-from loadtest.replay.connection import Address, Connection, Owner
+from loadtest.replay.connection import LAST_CHUNK, MAX_READS_KEPT, READ_BYTES, Address, Connection, Owner
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.reactor import Reactor
-from loadtest.replay.stamps import Ancillary
+from loadtest.replay.stamps import ANCILLARY_BYTES
 
 
 @lru_cache(maxsize=4)
@@ -90,14 +91,27 @@ class TlsConnection(Connection):
         if self._outgoing.pending:
             super().send(self._outgoing.read())
 
-    def _collect(self, now: int, ancillary: Ancillary, data: bytes) -> None:
+    def _readable(self) -> None:
+        try:
+            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        except OSError as error:
+            self._not_received(error)
+            return
+        now = clock.monotonic_ns()
+        if not data:
+            self._owner.lost(self, None)
+            return
+        self.last_read_ns = now
         self._incoming.write(data)
         if not self._shaken and not self._shake():
             return
         plain = self._decrypt()
-        self._flush()  # key updates and the like
+        if self._outgoing.pending:  # key updates and the like
+            self._flush()
         if plain:
-            super()._collect(now, ancillary, plain)
+            self.reads.append((now, ancillary, plain))
+            if self.decode_soon or plain[-5:] == LAST_CHUNK or len(self.reads) >= MAX_READS_KEPT:
+                self._owner.received(self)
 
     def _decrypt(self) -> bytes:
         pieces = []

@@ -169,8 +169,8 @@ class ResponseParser:
 
     def _head(self) -> bool:
         end, width = self._buffer.find(b"\r\n\r\n"), 4
-        bare = self._buffer.find(b"\n\n")
-        if bare >= 0 and (end < 0 or bare < end):
+        bare = self._buffer.find(b"\n\n", 0, end if end >= 0 else len(self._buffer))
+        if bare >= 0:
             end, width = bare, 2
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:

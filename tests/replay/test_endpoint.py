@@ -64,7 +64,7 @@ def test_own_headers_replace_ours_and_cannot_smuggle() -> None:
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_requests_are_valid_json_of_the_exact_length(api: str) -> None:
     """The body says what was planned: prompt length, output length, streaming with usage."""
-    endpoint = Endpoint.parse("h:1", model='m"x', api=api, prompt_form="ids", extra_body={"top_k": 3})  # type: ignore[arg-type]
+    endpoint = Endpoint.parse("h:1", model='m"x', api=api, prompt_form="ids", extra_body=("top_k=3",))  # type: ignore[arg-type]
     request = RequestBuilder(endpoint, Prompts(1, "s")).build(7, 100, 20)
     head, _, body = request.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head

@@ -146,10 +146,8 @@ def test_ipv6_works() -> None:
     assert f"[::1]:{player.port}".encode() in player.received[0].head
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for localhost and 127.0.0.1, key included."""
-    folder = tmp_path_factory.mktemp("tls")
+def make_certificate(folder: Path) -> Path:
+    """A self-signed certificate for localhost and 127.0.0.1, key included; skips where there is no openssl."""
     path = folder / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(folder / "k"), "-out", str(path)]
@@ -159,6 +157,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no openssl command to make a certificate with: {error}")
     path.write_text(path.read_text() + (folder / "k").read_text())
     return path
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.parametrize("how", ["ca_file", "no_verify", "untrusted"])

@@ -1,21 +1,20 @@
-"""What servers put into an event, one module per dialect; each turns event data into a `Piece`."""
+"""What servers understand and what they answer: one module per family, one `Dialect` per API."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal, get_args
 
+from loadtest.replay.dialects import llamacpp, ollama, openai
+from loadtest.replay.dialects.dialect import Ask, Dialect, Piece
 
-@dataclass(slots=True)
-class Piece:
-    """What one event says. `text` and `reasoning` are joined over the event's choices."""
+Api = Literal["completions", "chat", "llamacpp", "ollama", "ollama-chat"]
+APIS: tuple[Api, ...] = get_args(Api)
+DIALECTS: dict[Api, Dialect] = {
+    "completions": openai.COMPLETIONS,
+    "chat": openai.CHAT,
+    "llamacpp": llamacpp.COMPLETION,
+    "ollama": ollama.GENERATE,
+    "ollama-chat": ollama.CHAT,
+}
 
-    token: bool = False  # it carries generated output of any channel
-    answer: bool = False  # it carries output other than reasoning
-    text: str = ""
-    reasoning: str = ""
-    finish_reason: str | None = None
-    completion_tokens: int = -1
-    prompt_tokens: int = -1
-    reasoning_tokens: int = 0
-    error: str | None = None
-    malformed: bool = False
+__all__ = ["APIS", "DIALECTS", "Api", "Ask", "Dialect", "Piece"]

@@ -7,11 +7,12 @@ because a field of an unexpected type must not cost the tokens beside it.
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import msgspec
 
-from loadtest.replay.dialects import Piece
+from loadtest.replay.dialects.dialect import Ask, Dialect, Piece, Spans
 
 DONE = b"[DONE]"
 
@@ -44,15 +45,39 @@ class _Details(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens_details: _Details | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Timings(msgspec.Struct):
+    """llama.cpp's, and our own server's, which adds queue and transfer."""
+
+    queue_ms: float | None = None
+    prompt_ms: float | None = None
+    transfer_ms: float | None = None
+    predicted_ms: float | None = None
+
+
+class _Metrics(msgspec.Struct):
+    """vLLM's, with --enable-per-request-metrics: TTFT from the end of the queue, generation from there on."""
+
+    queue_time_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    generation_time_ms: float | None = None
 
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
+    timings: _Timings | None = None
+    metrics: _Metrics | None = None
     error: msgspec.Raw | None = None
     object: str | None = None
     detail: msgspec.Raw | None = None
@@ -76,7 +101,17 @@ def read(data: bytes) -> Piece:
         _add_choice(piece, choice)
     if chunk.usage is not None:
         _add_usage(piece, chunk.usage)
+    if chunk.timings is not None:
+        told = chunk.timings
+        piece.spans = _spans(told.queue_ms, told.prompt_ms, told.transfer_ms, told.predicted_ms)
+    elif chunk.metrics is not None:
+        seen = chunk.metrics
+        piece.spans = _spans(seen.queue_time_ms, seen.time_to_first_token_ms, None, seen.generation_time_ms)
     return piece
+
+
+def _spans(*known: float | None) -> Spans:
+    return Spans(*(nan if ms is None else ms / 1e3 for ms in known))
 
 
 def _add_choice(piece: Piece, choice: _Choice) -> None:
@@ -105,6 +140,8 @@ def _add_usage(piece: Piece, usage: _Usage) -> None:
         piece.prompt_tokens = usage.prompt_tokens
     if usage.completion_tokens_details is not None:
         piece.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens or 0
+    if usage.prompt_tokens_details is not None:
+        piece.cached_tokens = usage.prompt_tokens_details.cached_tokens or 0
 
 
 def _read_untyped(data: bytes) -> Piece:
@@ -114,7 +151,7 @@ def _read_untyped(data: bytes) -> Piece:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Piece(malformed=True)
     if not isinstance(document, dict):
-        return Piece(malformed=True)
+        return Piece(malformed=document is not None)  # llama.cpp was recorded sending `data: null`
     error = error_text(document)
     if error is not None:
         return Piece(error=error)
@@ -125,13 +162,27 @@ def _read_untyped(data: bytes) -> Piece:
             _add_choice(piece, _coerce_choice(choice))
     usage = document.get("usage")
     if isinstance(usage, dict):
-        details = usage.get("completion_tokens_details")
-        reasoning = _integer(details.get("reasoning_tokens")) if isinstance(details, dict) else None
-        _add_usage(
-            piece,
-            _Usage(_integer(usage.get("completion_tokens")), _integer(usage.get("prompt_tokens")), _Details(reasoning)),
-        )
+        _add_usage(piece, _coerce_usage(usage))
     return piece
+
+
+def read_error(data: bytes) -> Piece:
+    """What a dialect's own decoder refused: an error object in any shape, else malformed."""
+    piece = _read_untyped(data)
+    return piece if piece.error is not None else Piece(malformed=True)
+
+
+def _coerce_usage(usage: dict[str, Any]) -> _Usage:
+    def detail(group: str, name: str) -> int | None:
+        details = usage.get(group)
+        return _integer(details.get(name)) if isinstance(details, dict) else None
+
+    return _Usage(
+        _integer(usage.get("completion_tokens")),
+        _integer(usage.get("prompt_tokens")),
+        _Details(detail("completion_tokens_details", "reasoning_tokens")),
+        _PromptDetails(detail("prompt_tokens_details", "cached_tokens")),
+    )
 
 
 def _coerce_choice(choice: dict[str, Any]) -> _Choice:
@@ -190,3 +241,27 @@ def error_text(document: dict[str, Any]) -> str | None:
     if detail and "choices" not in document:
         return detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
     return None
+
+
+# --- asking --------------------------------------------------------------------------------------------------------
+
+
+def _common(ask: Ask) -> dict[str, object]:
+    """`min_tokens` beside `max_tokens`, where it is taken: the trace says how long an answer is."""
+    fields: dict[str, object] = {"max_tokens": ask.max_tokens, "min_tokens": ask.max_tokens}
+    fields |= {"model": ask.model} if ask.model else {}
+    fields |= {"stream": ask.stream, "ignore_eos": True, "temperature": 0.0}
+    return fields | ({"stream_options": {"include_usage": True}} if ask.stream else {})
+
+
+def _completion(ask: Ask) -> dict[str, object]:
+    return {"prompt": ask.prompt, **_common(ask)}
+
+
+def _chat(ask: Ask) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": ask.prompt}], **_common(ask)}
+
+
+_OPTIONAL = ("min_tokens", "ignore_eos", "stream_options")
+COMPLETIONS = Dialect("/completions", _completion, read, "/v1", takes_ids=True, optional=_OPTIONAL)
+CHAT = Dialect("/chat/completions", _chat, read, "/v1", optional=_OPTIONAL)

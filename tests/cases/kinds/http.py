@@ -26,7 +26,7 @@ _ANSWER = (
 )
 
 
-def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
+def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:  # noqa: ARG001  all kinds take the three
     """Play the case; what expected.json says of a request is looked up in its row, the rest in a whole run."""
     if (case_dir / "script.json").exists():
         script = json.loads((case_dir / "script.json").read_text())

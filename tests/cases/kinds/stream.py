@@ -1,6 +1,7 @@
 """Stream cases: recorded bodies played at recorded times, read by the real sender.
 
-Each case runs twice: the careful way, which keeps the text, and the quick way that a load run takes.
+Each case runs twice: on the bare loop the careful way, which keeps the text; and on the gevent hub, as in a Locust
+worker, the quick way that a load run takes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAY_BE_SET_BESIDES = {"coalesced", "short_output", "reconnected", "redirected"}
 
 def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     """Play the case and compare everything expected.json names."""
-    for keep_text in (True, False):
+    for keep_text, reactor in ((True, "epoll"), (False, "hub")):
         with Player(lambda _received, _number: play_of(case_dir, case)) as player:
             request = case.get("request", {})
             replayed = replay(
@@ -31,6 +32,7 @@ def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
                 ),
                 idle_timeout_s=IDLE_LIMIT_S,
                 keep_text=keep_text,
+                reactor=reactor,
                 drain_limit_s=30.0,
             )
             compare(replayed, player.received[0], expected)

@@ -1,0 +1,99 @@
+"""How late requests leave: a thousand a second beside 500 live streams, a replayed trace, and a burst of 1,000.
+
+Send lag is `sent - scheduled` as `goodput run` records it, the client on one CPU and the C mock server on another. In
+a burst every request is due at one instant, so its lag is the time to hand them all to the kernel: shown apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.mock import mock_server, pinned
+from benchmarks.targets import Target, conclude, say
+from metrics import rundir
+from metrics.records import Outcome
+
+SERVER_CPU, CLIENT_CPU = 1, 0
+SERVER = ["--ttft", "20", "--itl", "25"]
+LIVE, RATE_PER_S, SECONDS = 500, 1000, 5
+Row = tuple[float, int, int]
+
+
+def steady() -> Iterable[Row]:
+    """500 streams of ten seconds, then 1,000 short requests a second."""
+    yield from ((i / LIVE, 16, 400) for i in range(LIVE))
+    yield from ((1.5 + i / RATE_PER_S, 16, 2) for i in range(RATE_PER_S * SECONDS))
+
+
+def burst() -> Iterable[Row]:
+    """A thousand first requests at one instant."""
+    return ((1.0, 16, 4) for _ in range(1000))
+
+
+SCENES = {"steady": steady, "burst": burst}
+
+
+def main() -> int:
+    """Interleaved rounds; medians of each scene's percentiles."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    lags: dict[str, list[tuple[float, float, float]]] = {"steady": [], "trace": [], "burst": []}
+    for number in range(options.rounds):
+        for scene, found in lags.items():
+            found.append(one_round(scene))
+            half, most, last = found[-1]
+            say(f"round {number + 1} {scene:<7} send lag p50 {half:.3f}  p99 {most:.3f}  max {last:.3f} ms")
+    targets = []
+    for scene, half_limit, most_limit in (("steady", 0.1, None), ("trace", 0.3, 2.0)):
+        targets.append(Target(f"send_lag_p50_ms.{scene}", _median(lags[scene], 0), half_limit, "ms"))
+        if most_limit is not None:
+            targets.append(Target(f"send_lag_p99_ms.{scene}", _median(lags[scene], 1), most_limit, "ms"))
+    say(
+        "medians (p50, p99, max ms): "
+        + str({scene: [_median(found, i) for i in range(3)] for scene, found in lags.items()})
+    )
+    return conclude("dispatch", targets)
+
+
+def one_round(scene: str) -> tuple[float, float, float]:
+    """p50, p99 and max of the send lag in ms, of the short requests where streams are only company."""
+    with mock_server(*SERVER, cpu=SERVER_CPU) as server, tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.csv"
+        words = ["--trace", "azure-conv", "--rate", "50", "--duration", "6s"]
+        if scene in SCENES:
+            lines = (f"{at:.6f},{prompt},{tokens}" for at, prompt, tokens in SCENES[scene]())
+            trace.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *lines]) + "\n")
+            words = ["--trace", str(trace)]
+        command = [*pinned(CLIENT_CPU), sys.executable, "-P", "-m", "loadtest.cli.main", "run", "--target", server.url]
+        done = subprocess.run(
+            [*command, *words, "--out", str(Path(folder) / "run"), "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not (Path(folder) / "run" / "records.npz").exists():
+            raise SystemExit(f"bench: goodput run ended with {done.returncode}: {done.stderr[-500:]}")
+        rows = rundir.load(Path(folder) / "run").table.rows
+    if (rows["outcome"] != Outcome.OK).any():
+        raise SystemExit(f"bench: {(rows['outcome'] != Outcome.OK).sum()} requests failed")
+    short = rows["max_tokens"] < 400
+    lag_ms = (rows["sent_s"] - rows["scheduled_s"])[short if scene == "steady" else slice(None)] * 1e3
+    half, most, last = np.percentile(lag_ms, [50, 99, 100])
+    return float(half), float(most), float(last)
+
+
+def _median(found: list[tuple[float, float, float]], which: int) -> float:
+    return round(statistics.median(lag[which] for lag in found), 4)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""What every dialect gives: how to ask, where, and how to read one event of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Spans(NamedTuple):
+    """Where a server says a request spent its time, in seconds; NaN for what it does not say."""
+
+    queue_s: float
+    prefill_s: float
+    transfer_s: float
+    decode_s: float
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one event says. `text` and `reasoning` are joined over the event's choices."""
+
+    token: bool = False  # it carries generated output of any channel
+    answer: bool = False  # it carries output other than reasoning
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: str | None = None
+    done: bool = False  # the dialect's own end mark
+    completion_tokens: int = -1
+    prompt_tokens: int = -1
+    cached_tokens: int = 0  # of the prompt, which the server did not compute again
+    reasoning_tokens: int = 0
+    spans: Spans | None = None
+    error: str | None = None
+    malformed: bool = False
+
+
+class Ask(NamedTuple):
+    """What a request says, with marks where its prompt and its length will stand."""
+
+    model: str
+    prompt: str
+    max_tokens: str
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One API: paths below the target's base path, the body of a request, the meaning of an event."""
+
+    path: str
+    fields: Callable[[Ask], dict[str, object]]
+    read: Callable[[bytes], Piece]  # never raises: what cannot be read comes back as `malformed`
+    base_path: str = ""  # where the target names none
+    models_path: str = "/models"
+    takes_ids: bool = False  # a prompt may be a list of token ids
+    json_lines: bool = False  # one JSON document a line instead of server-sent events
+    optional: tuple[str, ...] = ()  # fields a strict server may refuse, the first to be given up first

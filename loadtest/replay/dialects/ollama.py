@@ -1,0 +1,73 @@
+"""Ollama's own `/api/generate` and `/api/chat`: one JSON document a line, the last one with `done` and the counts.
+
+Ollama cannot be told to ignore an end-of-sequence token, so answers may be shorter than asked, and takes no token ids.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from loadtest.replay.dialects.dialect import Ask, Dialect, Piece
+from loadtest.replay.dialects.openai import read_error
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class _Line(msgspec.Struct):
+    response: str | None = None
+    thinking: str | None = None
+    message: _Message | None = None
+    done: bool = False
+    done_reason: str | None = None
+    eval_count: int | None = None
+    prompt_eval_count: int | None = None
+    error: msgspec.Raw | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def read(data: bytes) -> Piece:
+    """Read one line's JSON; never raises."""
+    try:
+        line = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return read_error(data)
+    if line.error is not None:
+        return read_error(data)
+    message = line.message or _Message(line.response, line.thinking)
+    piece = Piece(text=message.content or "", reasoning=message.thinking or "")
+    piece.answer = bool(piece.text or message.tool_calls)
+    piece.token = piece.answer or bool(piece.reasoning)
+    if line.done:
+        piece.done = True
+        piece.finish_reason = line.done_reason or "stop"
+    if line.eval_count is not None:
+        piece.completion_tokens = line.eval_count
+    if line.prompt_eval_count is not None:
+        piece.prompt_tokens = line.prompt_eval_count
+    return piece
+
+
+def _common(ask: Ask) -> dict[str, object]:
+    return {
+        "model": ask.model,
+        "stream": ask.stream,
+        "options": {"num_predict": ask.max_tokens, "temperature": 0.0},
+    }
+
+
+def _generate(ask: Ask) -> dict[str, object]:
+    return {"prompt": ask.prompt, "raw": True, **_common(ask)}  # raw: no template around the planned prompt
+
+
+def _chat(ask: Ask) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": ask.prompt}], **_common(ask)}
+
+
+GENERATE = Dialect("/api/generate", _generate, read, models_path="/api/tags", json_lines=True)
+CHAT = Dialect("/api/chat", _chat, read, models_path="/api/tags", json_lines=True)

@@ -1,0 +1,35 @@
+"""How a sender behaves, and what it says of its progress: plain data that travels to workers and back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from loadtest.replay.tally import Seen
+
+
+class SenderOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to behave towards a server; times in seconds."""
+
+    idle_timeout_s: float = 60.0  # between bytes, once the first token has come
+    drain_limit_s: float = 60.0  # after the last instant of the schedule, for everything
+    max_lateness_s: float = 2.0
+    max_in_flight: int | None = None
+    spin_us: int = 0
+    abort_on: str = ""  # a rule of `abort`
+    slo: str = ""  # what the live view judges by
+    keep_text: bool = False
+
+
+class Progress(NamedTuple):
+    """Counts of a worker's requests; `aborted` says why the worker ended the run early, `aborted_ns` when."""
+
+    planned: int
+    sent: int
+    in_flight: int
+    finished: int
+    failed: int
+    aborted: str = ""
+    aborted_ns: int = 0
+    seen: Seen | None = None  # the latencies so far

@@ -1,0 +1,48 @@
+"""Where a 307 or 308 leads: same method, same body, and no secret to anybody but the target that was named.
+
+Other redirects would turn the POST into a GET, so they are answers like any other.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from loadtest.replay.bodies import request_head
+from loadtest.replay.endpoint import Endpoint
+
+FOLLOWED = (307, 308)
+MAX_REDIRECTS = 5
+
+
+def next_hop(current: Endpoint, status: int, location: str, redirects: int) -> Endpoint | None:
+    """The endpoint that a redirect of `current` names; None when it is not to be followed.
+
+    Another origin gets neither the key nor the user's own headers. Raises TargetError when its host is not found.
+    """
+    if status not in FOLLOWED or not location or redirects >= MAX_REDIRECTS:
+        return None
+    try:
+        parts = urlsplit(urljoin(current.url, location))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    hop = msgspec.structs.replace(current, scheme=parts.scheme, host=parts.hostname, port=port, path=path)
+    if hop.origin == current.origin:
+        return hop
+    return msgspec.structs.replace(hop, headers=[], api_key_env="", api_key_file="", addresses=[]).resolve()
+
+
+def moved(request: bytes, hop: Endpoint) -> bytes:
+    """The same request, addressed to `hop`."""
+    body = request.partition(b"\r\n\r\n")[2]
+    return b"%sContent-Length: %d\r\n\r\n%s" % (request_head(hop, "POST", hop.request_path), len(body), body)
+
+
+def refusal(location: str) -> str:
+    """What to say of a redirect that was not followed."""
+    return f"the server redirects to {location[:200]}, and that was not followed: name it as the target"
