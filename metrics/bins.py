@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.latency import counted, e2e_s, is_ok, tpot_s, ttft_s
+from metrics.lengths import LengthGrid, length_grid
+from metrics.phases import Phases, phases
 from metrics.records import RecordTable, Rows
 from metrics.slo import SLACK_S, SLO, met_limit, not_measurable
-from metrics.tokengaps import Interference, WorstGap, event_blocks, gap_blocks, interference, worst_gap
+from metrics.tightness import Tightness, tightness
+from metrics.tokengaps import Interference, WorstGap, event_blocks, gap_quantiles_s, interference, worst_gap
 
 if TYPE_CHECKING:
     from metrics.rundir import Run
@@ -115,14 +118,20 @@ class Bins(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Timeline | None
     interference: Interference | None
     worst_gap: WorstGap | None
+    phases: Phases | None = None
+    tightness: Tightness | None = None
+    lengths: LengthGrid | None = None
 
 
 def bins(run: Run, slo: SLO | None) -> Bins:
     """Aggregate a run for its figures; `slo` sets the targets and the quadrants (None: neither)."""
-    return table_bins(run.table, slo, run.info.stopped_at_s)
+    apart = run.info.arrangement == "disaggregated"
+    return table_bins(run.table, slo, run.info.stopped_at_s, disaggregated=apart)
 
 
-def table_bins(table: RecordTable, slo: SLO | None, stopped_at_s: float | None = None) -> Bins:
+def table_bins(
+    table: RecordTable, slo: SLO | None, stopped_at_s: float | None = None, *, disaggregated: bool = False
+) -> Bins:
     """The same from a table in memory."""
     keep = counted(table.rows, stopped_at_s)
     ended_well = keep & is_ok(table.rows)
@@ -135,6 +144,9 @@ def table_bins(table: RecordTable, slo: SLO | None, stopped_at_s: float | None =
         timeline=_timeline(table),
         interference=interference(table, ended_well),
         worst_gap=worst_gap(table, ended_well),
+        phases=phases(table, ended_well, disaggregated=disaggregated),
+        tightness=tightness(table, keep, slo),
+        lengths=length_grid(table, keep, slo),
     )
 
 
@@ -195,11 +207,11 @@ def _cell(value_s: Floats, target_s: float | None, per_decade: int) -> NDArray[n
 
 def _curves(table: RecordTable, ended_well: Mask, targets: Targets) -> Curves:
     rows = table.rows[ended_well]
-    gaps = [block.gap_s for block in gap_blocks(table, ended_well)]
+    gaps = gap_quantiles_s(table, ended_well, SHARES)
     return Curves(
         ttft_s=_curve(ttft_s(rows), targets.ttft_s),
         tpot_s=_curve(tpot_s(rows), targets.tpot_s),
-        itl_s=_curve(np.concatenate(gaps) if gaps else np.zeros(0), None),
+        itl_s=None if gaps is None else Curve(*gaps),
         e2e_s=_curve(e2e_s(rows), targets.e2e_s),
     )
 

@@ -161,9 +161,12 @@ def _alone(row: DecisionRow, ranked: list[DecisionRow]) -> str:
 
 def _left_out(ranked: list[DecisionRow]) -> str:
     """A clause for each row the verdict does not cover."""
-    invalid = [row.label for row in ranked if row.validity == "invalid"]
+    invalid = [row.label for row in ranked if row.validity == "invalid" and not _usable(row)]
     unknown = [row.label for row in ranked if row.validity != "invalid" and row.goodput_per_gpu is None]
+    # A goodput found on the virtual clock stands, but not what the live run showed beside it.
+    spoilt = [row.label for row in ranked if row.validity == "invalid" and _usable(row)]
     said = f" Nothing can be said of {_listed(invalid)}: the measurement is invalid." if invalid else ""
+    said += f" Do not use the live figures of {_listed(spoilt)}: that measurement is invalid." if spoilt else ""
     return said + (f" The goodput per GPU of {_listed(unknown)} is not known." if unknown else "")
 
 

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 # The fit's slope e^v: attainment near goodput falls from 90 % to about 73 % over 10 % of rate (facts of our
 # simulations), which is e^v = 7. One prior observation of that keeps separable data finite; real runs outweigh it.
 TYPICAL_LOG_SLOPE = float(np.log(7.0))
-ITERATIONS = 200
+ITERATIONS, TOLERANCE = 200, 1e-9
 
 
 class SweepPoint(msgspec.Struct, frozen=True):
@@ -55,6 +55,16 @@ class GoodputEstimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     bound: Literal["estimate", "at_least", "below"]
     runs: int
+
+    @property
+    def least(self) -> float:
+        """The least the data allow."""
+        return 0.0 if self.bound == "below" else self.rate if self.low is None else self.low
+
+    @property
+    def most(self) -> float:
+        """The most the data allow."""
+        return float("inf") if self.bound == "at_least" else self.rate if self.high is None else self.high
 
     def per_gpu(self, gpus: int) -> GoodputEstimate:
         """The same per GPU of all pools."""
@@ -114,31 +124,78 @@ def _bound(best: float | None, failing: Sequence[float]) -> Literal["bracketed",
     return "below" if failing else "unknown"
 
 
-def fit_goodput(runs: Sequence[tuple[float, int, int]], share: float = 0.9) -> GoodputEstimate:
-    """Fit goodput to runs of (rate, good, total), all pooled in one curve; ValueError when there is no run.
+class LimitCount(msgspec.Struct, frozen=True):
+    """How many of `total` units (requests or token gaps) met one objective, and the share of them that should."""
 
-    P(good | rate) = Phi(u - e^v (ln rate - m)), m the mean of ln rate; the rate at `share` is
+    name: str
+    good: int
+    total: int
+    share: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the share is reached."""
+        return reaches(self.good, self.total, self.share)
+
+
+def fit_goodput(runs: Sequence[tuple[float, int, int]], share: float = 0.9) -> GoodputEstimate:
+    """Fit goodput to runs of (rate, good, total), all pooled in one curve; ValueError when there is no run."""
+    return fit_limits([(rate, [LimitCount("", good, total, share)]) for rate, good, total in runs])
+
+
+def fit_limits(runs: Sequence[tuple[float, Sequence[LimitCount]]], *, interval: bool = True) -> GoodputEstimate:
+    """Fit goodput to runs of (rate, the same objectives in each): the lowest of the rates the objectives allow.
+
+    For each objective P(good | rate) = Phi(u - e^v (ln rate - m)), m the mean of ln rate; the rate at its share is
     exp(m + (u - Phi^-1(share)) e^-v). Requests of one run are strongly correlated (20 to 40 times the binomial
-    variance), so the interval is a jackknife over runs with Student's t of runs - 2 degrees of freedom,
-    and needs three runs.
+    variance), so the interval is a jackknife over runs with Student's t of runs - 2 degrees of freedom; it needs
+    three runs, and is left out where it is not wanted. ValueError when there is no run.
     """
-    data = np.array([run for run in runs if run[2] > 0], dtype=np.float64)
-    if not len(data):
+    rates = np.array([rate for rate, limits in runs if any(limit.total for limit in limits)])
+    limits = [found for _, found in runs if any(limit.total for limit in found)]
+    n = len(rates)
+    if not n:
         raise ValueError("no run with requests to fit goodput to")
-    rate, good, total = data.T
-    n = len(data)
-    if rate.min() == rate.max():
-        passes = reaches(int(good.sum()), int(total.sum()), share)
-        return _one_sided(float(rate[0]), at_least=passes, runs=n)
+    if rates.min() == rates.max():
+        return _one_sided(float(rates[0]), at_least=all(pooled.met for pooled in pool(limits)), runs=n)
+    interval = interval and n >= 3
     # Row 0 keeps all runs; row i leaves out run i - 1.
-    keep = np.vstack([np.ones(n), 1.0 - np.eye(n)])
-    log_rates = _log_rate_at(share, np.log(rate), good, total, keep)
+    keep = np.vstack([np.ones(n), 1.0 - np.eye(n)]) if interval else np.ones((1, n))
+    log_rates = np.min(_log_rates(rates, limits, keep), axis=0)
     estimate = float(np.exp(log_rates[0]))
-    if not rate.min() <= estimate <= rate.max():
-        at_least = estimate > rate.max()
-        return _one_sided(float(rate.max() if at_least else rate.min()), at_least=at_least, runs=n)
-    low, high = _jackknife(log_rates) if n >= 3 else (None, None)
+    if not rates.min() <= estimate <= rates.max():
+        at_least = estimate > rates.max()
+        return _one_sided(float(rates.max() if at_least else rates.min()), at_least=at_least, runs=n)
+    low, high = _jackknife(log_rates) if interval else (None, None)
     return GoodputEstimate(rate=estimate, low=low, high=high, bound="estimate", runs=n)
+
+
+def rates_of_limits(runs: Sequence[tuple[float, Sequence[LimitCount]]]) -> dict[str, float]:
+    """The rate at which each objective alone would reach its share, by name: the lowest one binds.
+
+    Far outside the rates of the runs these are extrapolations: good for the order, not as figures of their own.
+    """
+    rates = np.array([rate for rate, _ in runs])
+    limits = [found for _, found in runs]
+    by_limit = _log_rates(rates, limits, np.ones((1, len(rates))))
+    return {limit.name: float(np.exp(at[0])) for limit, at in zip(limits[0], by_limit, strict=True)}
+
+
+def pool(runs: Sequence[Sequence[LimitCount]]) -> list[LimitCount]:
+    """The same objectives of several runs, counted together."""
+    return [
+        LimitCount(same[0].name, sum(c.good for c in same), sum(c.total for c in same), same[0].share)
+        for same in zip(*runs, strict=True)
+    ]
+
+
+def _log_rates(rates: Floats, runs: Sequence[Sequence[LimitCount]], keep: Floats) -> list[Floats]:
+    """`_log_rate_at` of every objective."""
+    found = []
+    for same in zip(*runs, strict=True):
+        good, total = (np.array(column, dtype=float) for column in zip(*((c.good, c.total) for c in same), strict=True))
+        found.append(_log_rate_at(same[0].share, np.log(rates), good, total, keep))
+    return found
 
 
 def _one_sided(rate: float, *, at_least: bool, runs: int) -> GoodputEstimate:
@@ -189,6 +246,6 @@ def _log_rate_at(share: float, x: Floats, good: Floats, total: Floats, keep: Flo
         step_u = np.clip((vv * score_u - uv * score_v) / determinant, -0.5, 0.5)
         step_v = np.clip((uu * score_v - uv * score_u) / determinant, -0.5, 0.5)
         u, v = u + step_u, v + step_v
-        if max(np.abs(step_u).max(), np.abs(step_v).max()) < 1e-10:
+        if max(np.abs(step_u).max(), np.abs(step_v).max()) < TOLERANCE:
             break
     return np.asarray(m + (u - ndtri(share)) * np.exp(-v))

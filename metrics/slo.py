@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
@@ -110,6 +110,19 @@ def attain(table: RecordTable, slo: SLO, stopped_at_s: float | None = None) -> A
         limits_s=slo.limits,
         reason=reason,
     )
+
+
+def attain_by_class(
+    table: RecordTable, slo: SLO | Mapping[int, SLO], stopped_at_s: float | None = None
+) -> dict[int, Attainment]:
+    """Judge the rows of each SLO class by themselves, against one SLO or their own; a class without one is left out."""
+    classes = [int(number) for number in np.unique(table.rows["slo_class"])]
+    slos = dict.fromkeys(classes, slo) if isinstance(slo, SLO) else slo
+    return {
+        number: attain(RecordTable(table.rows[table.rows["slo_class"] == number]), slos[number], stopped_at_s)
+        for number in classes
+        if number in slos
+    }
 
 
 def good_rows(rows: Rows, slo: SLO) -> Mask:

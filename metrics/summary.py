@@ -66,6 +66,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     run: RunInfo
     requests: Requests
     attainment: Attainment | None  # None without an SLO
+    attainment_by_class: dict[str, Attainment]  # by SLO class, empty where all rows have one
     ttft_s: Stat | None
     ttft_from_sent_s: Stat | None
     tpot_s: Stat | None
@@ -91,6 +92,7 @@ def summarise(run: Run, slo: SLO | None = None) -> Summary:
         run=info,
         requests=_requests(rows, of),
         attainment=attainment,
+        attainment_by_class=_by_class(table, slo, info.stopped_at_s),
         ttft_s=describe(latency.ttft_s(mine)),
         ttft_from_sent_s=describe(latency.ttft_from_sent_s(mine)),
         tpot_s=describe(latency.tpot_s(mine)),
@@ -108,6 +110,13 @@ def summarise(run: Run, slo: SLO | None = None) -> Summary:
 def summary_schema() -> dict[str, Any]:
     """The JSON schema of a summary."""
     return msgspec.json.schema(Summary)
+
+
+def _by_class(table: RecordTable, slo: SLO | None, stopped_at_s: float | None) -> dict[str, Attainment]:
+    if slo is None or not (table.rows["slo_class"] != table.rows["slo_class"][:1]).any():
+        return {}
+    found = objectives.attain_by_class(table, slo, stopped_at_s)
+    return {str(number): attainment for number, attainment in found.items()}
 
 
 def _requests(rows: Rows, of: Mask) -> Requests:

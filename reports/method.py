@@ -11,6 +11,7 @@ import msgspec
 
 from metrics.runinfo import RunInfo, Scalar
 from metrics.summary import Summary
+from reports import tables
 from reports.numbers import NOTHING, count, plural, rate, seconds
 from reports.tables import Table
 
@@ -130,6 +131,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ("completed rate", _rate(summary.rates.completed_per_s)),
         ("SLO throughput", _rate(summary.rates.slo_throughput_per_s)),
         ("warm-up", seconds(info.warmup_s) if info.warmup_s else "none"),
+        ("connections", tables.connections(summary.connections)),
         ("workers", str(info.workers)),
         ("started", info.created_at),
         ("state", info.state),

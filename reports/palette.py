@@ -27,6 +27,12 @@ LIGHT = {
     "s2": "#b4467f",
     "s3": "#454b52",
     "s4": "#3fa3da",
+    "p1": "#6b7178",
+    "p2": "#b3570b",
+    "p3": "#0b6ba8",
+    "p4": "#a03a72",
+    "p5": "#00785a",
+    "p6": "#565c64",
     "valid": "#00714f",
     "warning": "#8a5a00",
     "invalid": "#b3370b",
@@ -54,6 +60,12 @@ DARK = {
     "s2": "#e08ab8",
     "s3": "#d2d7dc",
     "s4": "#a5dcf9",
+    "p1": "#8d959d",
+    "p2": "#ef9a4a",
+    "p3": "#63b8ee",
+    "p4": "#e08ab8",
+    "p5": "#23b58b",
+    "p6": "#a3abb4",
     "valid": "#4fd0a8",
     "warning": "#f2bd4a",
     "invalid": "#ff8f66",
@@ -64,6 +76,9 @@ DARK = {
 SERIES = [f"var(--s{i})" for i in (1, 2, 3, 4)]
 DASHES = [[1, 0], [7, 4], [2, 3], [9, 3, 2, 3]]
 
+
+# The phases of a request, in the order in which they happen.
+PHASES = [f"var(--p{i})" for i in range(1, 7)]
 
 # What a request missed, in the order it is stacked.
 PARTS = ["good", "late", "slow", "both", "end", "failed"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
+from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 VEGA_LITE = "6.4"
+_WHOLE = "\n/* whole */"  # a file that was cut off lacks it
 # The page names each chart to assistive technology itself; Vega's name for every mark would only be weight.
 _ARIA = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 _ID = re.compile(r'(\bid="|url\(#)([A-Za-z][\w-]*)')
@@ -14,12 +20,41 @@ _ID = re.compile(r'(\bid="|url\(#)([A-Za-z][\w-]*)')
 
 @lru_cache(maxsize=1)
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, safe inside a script element."""
+    """Vega, Vega-Lite and Vega-Embed as one script, safe inside a script element.
+
+    Making it takes seconds and 130 MB, so it is kept in the user's cache folder for each version it comes from.
+    """
+    kept = cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        text = kept.read_text(encoding="utf-8")
+        if text.endswith(_WHOLE):
+            return text
+    text = _make_bundle() + _WHOLE
+    with suppress(OSError):  # a cache that cannot be written is no reason to fail
+        _keep(kept, text)
+    return text
+
+
+def cache_folder() -> Path:
+    """Where this program may keep what it can make again: below $XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goodput"
+
+
+def _make_bundle() -> str:
     import vl_convert
 
     # Without a snippet it is the bundle that sets window.vegaEmbed; the stub wrongly asks for one.
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, whoever else is writing it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).replace(path)
 
 
 def svg(spec: dict[str, Any], *, width: int, ids: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from metrics.decision import Decision, DecisionRow, Pair
 from metrics.goodput import GoodputEstimate
 from metrics.stats import Stat
-from metrics.summary import Summary
+from metrics.summary import Connections, Summary
 from metrics.validity import Validity
 from reports.numbers import NOTHING, count, digits, of, percent, rate, seconds, span, target
 
@@ -111,10 +111,11 @@ def _load_card(summary: Summary) -> Card:
 
 @dataclass(frozen=True)
 class DecisionView:
-    """The decision table with each goodput's place on a common scale (per cent of the widest)."""
+    """The decision table; `measured` when live runs stand behind it, else it would be dashes."""
 
     rows: list[DecisionLine]
     note: str
+    measured: bool
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def decision(found: Decision) -> DecisionView:
     """The decision as a table, best first."""
     apart = len(found.leaders) < len(found.rows)  # a mark on every row would mark nothing
     lines = [_line(row, apart and row.label in found.leaders) for row in found.rows]
-    return DecisionView(lines, DECISION_NOTE)
+    measured = any(row.live_attainment is not None or row.ttft_s is not None for row in found.rows)
+    return DecisionView(lines, DECISION_NOTE, measured)
 
 
 def _line(row: DecisionRow, leads: bool) -> DecisionLine:
@@ -193,6 +195,19 @@ def latencies(runs: Sequence[RunView]) -> Table:
 def _stat_cells(stat: Stat) -> list[str]:
     marked = [f"{seconds(getattr(stat, name))}{'*' if name in stat.few else ''}" for name in ("p50", "p90", "p99")]
     return [count(stat.n), seconds(stat.mean), *marked, seconds(stat.max)]
+
+
+def connections(found: Connections) -> str:
+    """How requests reached the server, in a line: set-up and reuse stand apart from TTFT."""
+    total = found.opened + found.reused
+    if not total:
+        return ""
+    told = [f"{count(found.opened)} opened", f"{count(found.reused)} reused"]
+    if found.connect_s is not None:
+        told.append(f"set-up p50 {seconds(found.connect_s.p50)}, p99 {seconds(found.connect_s.p99)}")
+    if found.reconnected:
+        told.append(f"{count(found.reconnected)} sent again on a new one")
+    return " · ".join(told)
 
 
 def stamps(validity: Validity) -> str:

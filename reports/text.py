@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
+from metrics.bins import Bins
 from metrics.decision import Decision
 from metrics.slo import Attainment
 from metrics.stats import Stat
 from metrics.summary import Summary
-from reports import tables, words
-from reports.numbers import NOTHING, THIN, count, percent, printable, rate, seconds, target
+from reports import sparks, tables, words
+from reports.numbers import NOTHING, THIN, count, percent, printable, rate, seconds, span, target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 BAR = 44  # characters of the attainment bar
+CHART = 40  # of a small chart
 SIGNS = {"valid": ("✓", "green"), "warning": ("!", "yellow"), "invalid": ("✗", "bold red")}
 SHORT = {
     "ttft_s": "TTFT",
@@ -37,8 +39,8 @@ def console(file: IO[str] | None = None, *, width: int | None = None) -> Console
     return made if width or made.width <= 100 else Console(file=file, highlight=False, width=100)
 
 
-def render_text(summary: Summary, console: Console) -> None:
-    """Print one run: headline, soundness, latencies, rates, errors."""
+def render_text(summary: Summary, console: Console, bins: Bins | None = None) -> None:
+    """Print one run: headline, soundness, latencies, small charts where `bins` are given, rates, errors."""
     from rich.text import Text
 
     console.print()
@@ -53,6 +55,11 @@ def render_text(summary: Summary, console: Console) -> None:
     table = _latencies(summary)
     if table.row_count:
         console.print(table)
+        console.print()
+    charts = [] if bins is None else _charts(bins)
+    for line in charts:
+        console.print(line)
+    if charts:
         console.print()
     for name, told in _facts(summary):
         console.print(_fact(name, told))
@@ -143,6 +150,30 @@ def _cells(stat: Stat) -> list[str]:
     return [*marked, seconds(stat.max)]
 
 
+def _charts(bins: Bins) -> list[Text]:
+    """How first tokens and token times are spread, and the run over time, a line each."""
+    from rich.text import Text
+
+    lines = []
+    for name, curve, limit in (
+        ("TTFT", bins.curves.ttft_s, bins.targets.ttft_s),
+        ("TPOT", bins.curves.tpot_s, bins.targets.tpot_s),
+    ):
+        if curve is not None and curve.n > 1:
+            heights, low, high = sparks.histogram(curve, CHART)
+            line = Text.assemble((f"{name:<12}", "dim"), (sparks.spark(heights), "cyan"))
+            at = None if limit is None else sparks.place(limit, low, high, CHART)
+            if at is not None:
+                line.stylize("reverse", 12 + at, 13 + at)
+            lines.append(line.append(f"  {span(low, high)}", style="dim"))
+    if bins.timeline is not None and len(bins.timeline.in_flight) > 1:
+        flying = bins.timeline.in_flight
+        line = Text.assemble(("in flight   ", "dim"), (sparks.spark(sparks.resampled(flying, CHART)), "cyan"))
+        end = bins.timeline.start_s[-1] + bins.timeline.width_s
+        lines.append(line.append(f"  at most {max(flying):.3g}, 0 to {seconds(end)}", style="dim"))
+    return lines
+
+
 def _facts(summary: Summary) -> list[tuple[str, str]]:
     rates, tokens = summary.rates, summary.tokens
     speeds = [
@@ -160,6 +191,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ("requests", f"{count(summary.requests.planned)} planned: {outcomes}"),
         ("rates", _joined(speeds)),
         ("tokens", f"{_joined(out)}; {count(tokens.output_got)} of {count(tokens.output_asked)} asked"),
+        ("connections", tables.connections(summary.connections)),
         ("seed, salt", f"{summary.run.seed}, {summary.run.salt or NOTHING}"),
     ]
     return [(name, told) for name, told in facts if told]

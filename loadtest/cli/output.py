@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from metrics.bins import Bins
     from metrics.decision import Decision
+    from metrics.prediction import Prediction
     from metrics.rundir import Run
     from metrics.slo import SLO
     from metrics.summary import Summary
+    from metrics.sweep import Sweep
+    from reports.page import RunView
 
 SUMMARY, REPORT = "summary.json", "report.html"
 
@@ -24,11 +28,11 @@ def print_json(document: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
-def print_summary(summary: Summary) -> None:
-    """The result as text on stdout."""
+def print_summary(summary: Summary, bins: Bins | None = None) -> None:
+    """The result as text on stdout, with small charts where there are bins."""
     from reports.text import console, render_text
 
-    render_text(summary, console())
+    render_text(summary, console(), bins)
 
 
 def print_decision(decision: Decision) -> None:
@@ -58,16 +62,31 @@ def page(
     summaries: Sequence[Summary],
     slo: SLO | None,
     decision: Decision | None = None,
+    predictions: Sequence[Prediction | None] = (),
+    sweeps: Sequence[Sweep] = (),
 ) -> str:
-    """The HTML report of labelled runs and their summaries."""
-    from metrics.bins import bins
-    from reports.page import PageData, RunView, render_html
+    """The HTML report of labelled runs and their summaries; `predictions` are in the order of the runs."""
+    from reports.page import PageData, render_html
 
-    views = [
-        RunView(label=label, summary=summary, bins=bins(run, slo))
-        for (label, run), summary in zip(runs, summaries, strict=True)
+    seen = views(runs, summaries, slo, predictions)
+    return render_html(PageData(title=title, runs=seen, decision=decision, sweeps=list(sweeps)))
+
+
+def views(
+    runs: Sequence[tuple[str, Run]],
+    summaries: Sequence[Summary],
+    slo: SLO | None,
+    predictions: Sequence[Prediction | None] = (),
+) -> list[RunView]:
+    """Labelled runs as a page shows them."""
+    from metrics.bins import bins
+    from reports.page import RunView
+
+    foretold = [*predictions, *[None] * (len(runs) - len(predictions))]
+    return [
+        RunView(label=label, summary=summary, bins=bins(run, slo), predicted=predicted)
+        for (label, run), summary, predicted in zip(runs, summaries, foretold, strict=True)
     ]
-    return render_html(PageData(title=title, runs=views, decision=decision))
 
 
 def write_page(path: Path, html: str) -> None:

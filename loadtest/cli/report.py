@@ -1,63 +1,255 @@
-"""`goodput report`: rebuild the report of finished, stopped or crashed runs from their directories."""
+"""`goodput report`: the report of runs, a search, a comparison or a gate, again or in another form."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loadtest.cli import options
-from loadtest.errors import ExitCode
+from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from metrics.rundir import Run
+    from metrics.slo import SLO
+    from metrics.summary import Summary
+    from reports.page import PageData
+
+FORMATS = ("html", "text", "json", "csv", "jsonl", "openmetrics", "svg", "png", "peers", "block")
+FIGURES = "figures"
+# What other commands leave behind, besides run directories: file, and what can be made of it.
+RESULTS = {"search.json": "search", "plan.json": "plan", "comparison.json": "comparison", "gate.json": "gate"}
 
 
 @click.command(cls=options.Command)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["html", "text", "json"]),
-    default="html",
-    show_default=True,
-    help="What to make.",
+    "--format", "format_", type=click.Choice(FORMATS), default="html", show_default=True, help="What to make."
 )
 @click.option("--slo", metavar="SLO", help="Judge by this SLO instead of the recorded one.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="HTML file.  [default: in RUN]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where to write.  [default: html in RUN, else stdout]",
+)
+@click.option(
+    "--merge",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR|FILE",
+    help="Take a worker's journal into RUN first.",
+)
 @click.option("--json", "json", is_flag=True, help="The same as --format json.")
-def report(runs: tuple[Path, ...], format_: str, slo: str | None, out: Path | None, json: bool) -> int:
-    """Rebuild the report of one or several run directories, also of runs that crashed."""
-    from loadtest.cli import output
-    from metrics.rundir import load
-    from metrics.summary import summarise
+def report(
+    runs: tuple[Path, ...], format_: str, slo: str | None, out: Path | None, merge: tuple[Path, ...], json: bool
+) -> int:
+    """Rebuild the report of one or several run directories, also of runs that crashed.
 
-    loaded = [load(path) for path in runs]
-    target = options.parse_slo(slo or _recorded_slo(loaded))
-    summaries = [summarise(run, target) for run in loaded]
-    if json or format_ == "json":
-        output.print_json(summaries[0] if len(summaries) == 1 else summaries)
+    RUN may also be the folder, or the file, of a search, a plan, a comparison or a gate (html, json, svg, png). svg and
+    png write a file per figure; csv and jsonl a line per request; block is text to paste into an issue; peers is what
+    vllm bench serve, AIPerf and GuideLLM would print of the same records.
+    """
+    format_ = "json" if json else format_
+    _merge(runs, merge)
+    result = _result(runs[0]) if len(runs) == 1 else None
+    if result is not None:
+        return _of_result(result, format_, out)
+    loaded = _Loaded(runs, slo)
+    if format_ == "html":
+        return _html(loaded.page(), out or runs[0] / "report.html", loaded if slo is None else None)
+    if format_ in ("svg", "png"):
+        return _figures(loaded.page(), format_, out or runs[0] / FIGURES)
+    if format_ == "text" and out is None:
+        return loaded.show()
+    _write(_lines(loaded, format_), out)
+    return ExitCode.OK
+
+
+def _merge(runs: tuple[Path, ...], sources: tuple[Path, ...]) -> None:
+    """Journals that stayed on other machines, into the one run they belong to."""
+    from loadtest.merging import merge_journals
+
+    if sources and len(runs) != 1:
+        raise UsageError("--merge takes journals into one run, not into several", code="merge")
+    if sources:
+        merge_journals(runs[0], sources)
+
+
+class _Loaded:
+    """Runs with their summaries, judged by one SLO, under labels that tell them apart."""
+
+    def __init__(self, paths: tuple[Path, ...], slo: str | None) -> None:
+        from metrics.rundir import load
+        from metrics.summary import summarise
+
+        self.paths = paths
+        self.runs = [load(path) for path in paths]
+        self.slo: SLO | None = options.parse_slo(_recorded_slo(self.runs) if slo is None else slo)
+        self.summaries: list[Summary] = [summarise(run, self.slo) for run in self.runs]
+        self.labels = _labels(self.runs)
+
+    def page(self) -> PageData:
+        from loadtest.cli import output
+        from metrics.compare import RunSet, differences
+        from metrics.sweep import sweeps_of
+        from reports.pages import runs_page
+
+        labelled = list(zip(self.labels, self.runs, strict=True))
+        title = self.runs[0].info.name if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        sets = [RunSet(label, [run], self.slo) for label, run in labelled]
+        views = output.views(labelled, self.summaries, self.slo)
+        return runs_page(title, views, sweeps_of(self.runs, self.slo), differences(sets) if len(sets) > 1 else [])
+
+    def show(self) -> int:
+        """Text on the terminal."""
+        from loadtest.cli import output
+        from metrics.bins import bins
+
+        for run, summary in zip(self.runs, self.summaries, strict=True):
+            output.print_summary(summary, bins(run, self.slo))
         return ExitCode.OK
+
+
+def _lines(loaded: _Loaded, format_: str) -> Iterable[str]:
+    """The text of a format that is one file."""
+    if format_ in ("csv", "jsonl"):
+        from metrics.requests import request_rows
+        from reports import export
+
+        rows = [(label, request_rows(run, loaded.slo)) for label, run in zip(loaded.labels, loaded.runs, strict=True)]
+        return export.csv_lines(rows) if format_ == "csv" else export.jsonl_lines(rows)
+    if format_ == "openmetrics":
+        from reports.openmetrics import render_runs
+
+        return [render_runs(list(zip(loaded.labels, loaded.summaries, strict=True)))]
+    if format_ == "peers":
+        from metrics.peers import peers
+        from reports.peers import render_peers
+
+        told = zip(loaded.runs, loaded.summaries, strict=True)
+        return ["\n".join(render_peers(peers(run, loaded.slo), summary) for run, summary in told)]
+    if format_ == "block":
+        from reports.block import render_block
+
+        return ["\n".join(render_block(summary) for summary in loaded.summaries)]
     if format_ == "text":
-        for summary in summaries:
-            output.print_summary(summary)
-        return ExitCode.OK
-    labelled = list(zip(_labels(loaded), loaded, strict=True))
-    title = loaded[0].info.name if len(loaded) == 1 else f"{len(loaded)} runs"
-    path = out or runs[0] / output.REPORT
-    output.write_page(path, output.page(title, labelled, summaries, target))
-    if slo is None:
-        for folder, summary in zip(runs, summaries, strict=True):
+        return [_as_text(loaded)]
+    return [_as_json(loaded.summaries[0] if len(loaded.summaries) == 1 else loaded.summaries)]
+
+
+def _as_text(loaded: _Loaded) -> str:
+    from io import StringIO
+
+    from metrics.bins import bins
+    from reports.text import console, render_text
+
+    out = StringIO()
+    for run, summary in zip(loaded.runs, loaded.summaries, strict=True):
+        render_text(summary, console(out, width=80), bins(run, loaded.slo))
+    return out.getvalue()
+
+
+def _as_json(document: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
+    """The page, and with it the summaries of its runs when they are judged as recorded."""
+    from loadtest.cli import output
+    from reports.page import render_html
+
+    output.write_page(path, render_html(page))
+    if refresh is not None:
+        for folder, summary in zip(refresh.paths, refresh.summaries, strict=True):
             output.write_summary(folder, summary)
     click.echo(path)
     return ExitCode.OK
 
 
+def _figures(page: PageData, kind: Any, folder: Path) -> int:
+    """A file per figure; prints their paths."""
+    from metrics.rundir import write_atomically
+    from reports.export import figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in figures(page, kind):
+        write_atomically(folder / name, content)
+        click.echo(folder / name)
+    return ExitCode.OK
+
+
+def _write(lines: Iterable[str], out: Path | None) -> None:
+    """To a file, whole or not at all, or to stdout."""
+    if out is None:
+        sys.stdout.writelines(lines)
+        return
+    temporary = out.with_name(out.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _result(path: Path) -> Path | None:
+    """The file of a search, a comparison or a gate; None for a run directory."""
+    if path.is_file() and path.name in RESULTS:
+        return path
+    if not path.is_dir() or (path / "run.json").exists():
+        return None
+    return next((path / name for name in RESULTS if (path / name).exists()), None)
+
+
+def _of_result(path: Path, format_: str, out: Path | None) -> int:
+    """The page of what another command found."""
+    import msgspec
+
+    from metrics.compare import Comparison
+    from metrics.errors import MetricsError
+    from metrics.gate.report import GateReport
+    from metrics.plan import PlanReport
+    from metrics.search import SearchReport
+    from reports import pages
+    from reports.openmetrics import render_openmetrics
+
+    kinds: dict[str, tuple[Any, Callable[[Any], PageData]]] = {
+        "search": (SearchReport, pages.search_page),
+        "plan": (PlanReport, pages.plan_page),
+        "comparison": (Comparison, pages.comparison_page),
+        "gate": (GateReport, pages.gate_page),
+    }
+    kind = RESULTS[path.name]
+    schema, paged = kinds[kind]
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=schema)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise MetricsError(f"{path} cannot be read: {error}", code="damaged_result") from error
+    page = paged(found)
+    if format_ == "html":
+        return _html(page, out or path.with_suffix(".html"))
+    if format_ in ("svg", "png"):
+        return _figures(page, format_, out or path.parent / FIGURES)
+    if format_ == "json":
+        _write([_as_json(found)], out)
+    elif format_ == "openmetrics" and kind == "gate":
+        _write([render_openmetrics(found)], out)
+    else:
+        raise UsageError(
+            f"a {kind} has no form {format_}", hint="it has html, json, svg and png; its runs have all", code="no_form"
+        )
+    return ExitCode.OK
+
+
 def _recorded_slo(runs: list[Run]) -> str:
     """The SLO all runs were asked for; several different ones need a choice."""
-    from loadtest.errors import UsageError
-
     found = sorted({run.info.slo for run in runs})
     if len(found) > 1:
         raise UsageError("the runs were made with different SLOs", hint="choose one with --slo", code="different_slo")
@@ -65,6 +257,14 @@ def _recorded_slo(runs: list[Run]) -> str:
 
 
 def _labels(runs: list[Run]) -> list[str]:
-    """Arrangements where they tell the runs apart, else names."""
-    labels = [run.info.arrangement or run.info.target_url for run in runs]
-    return labels if len(set(labels)) == len(labels) else [run.info.name for run in runs]
+    """Arrangements where they tell the runs apart, else with their rate, else names, else numbered."""
+    arrangements = [run.info.arrangement or run.info.target_url for run in runs]
+    rated = [
+        label if run.info.rate_per_s is None else f"{label} {run.info.rate_per_s:.3g}/s"
+        for label, run in zip(arrangements, runs, strict=True)
+    ]
+    names = [run.info.name for run in runs]
+    for labels in (arrangements, rated, names):
+        if len(set(labels)) == len(labels) and all(labels):
+            return labels
+    return [f"{i} {name}".strip() for i, name in enumerate(names, 1)]

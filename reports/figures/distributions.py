@@ -44,7 +44,7 @@ def distribution(curves: Sequence[tuple[str, Curve]], target_s: float | None, *,
                 scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 0.9, 1], **y_title("share at or below")),
             ),
-            order="share:Q",
+            order=alt.Order("share:Q"),
             color=series_colour(labels),
             strokeDash=series_dash(labels),
         )
@@ -53,8 +53,8 @@ def distribution(curves: Sequence[tuple[str, Curve]], target_s: float | None, *,
         alt.Chart(data(_points(curves, domain[0])))
         .mark_circle(size=70, opacity=0)
         .encode(
-            x="value:Q",
-            y="share:Q",
+            x=alt.X("value:Q"),
+            y=alt.Y("share:Q"),
             tooltip=[
                 alt.Tooltip("run:N", title="run"),
                 alt.Tooltip("told:N", title="at most"),
@@ -98,12 +98,12 @@ def _crossings(
         for label, curve in curves
         if curve.within_target is not None
     ]
-    base = alt.Chart(data(met)).encode(x="x:Q", y="y:Q")
+    base = alt.Chart(data(met)).encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
     marks: list[alt.Chart | alt.LayerChart] = [
         base.mark_point(size=60, filled=True, opacity=1, stroke=CARD, strokeWidth=1.5).encode(
             color=series_colour(labels)
         )
     ]
     if len(met) == 1:
-        marks.append(halo(base.encode(text="told:N"), align="left", dx=8, dy=11, fontWeight="bold"))
+        marks.append(halo(base.encode(text=alt.Text("told:N")), align="left", dx=8, dy=11, fontWeight="bold"))
     return marks

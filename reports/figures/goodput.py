@@ -40,16 +40,16 @@ def goodput(rows: Sequence[DecisionRow], order: Sequence[str], *, description: s
         alt.Tooltip("interval:N", title="95 % interval"),
     ]
     stem = base.mark_rule(strokeWidth=2, opacity=0.35, aria=False).encode(
-        x=alt.X("zero:Q"), x2="rate:Q", y=y, color=colour
+        x=alt.X("zero:Q"), x2=alt.X2("rate:Q"), y=y, color=colour
     )
     interval = base.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.4).encode(
-        x=alt.X("low:Q"), x2="high:Q", y=y, color=colour, tooltip=tooltip
+        x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour, tooltip=tooltip
     )
     dot = base.mark_point(size=130, filled=True, stroke=CARD, strokeWidth=2, opacity=1).encode(
         x=x, y=y, color=colour, shape=alt.Shape("shape:N", scale=None), tooltip=tooltip
     )
     text = base.mark_text(align="left", dx=12, font=FONT, fontSize=13, fontWeight="bold", aria=False).encode(
-        x=alt.X("high:Q"), y=y, text="told:N"
+        x=alt.X("high:Q"), y=y, text=alt.Text("told:N")
     )
     return finish(layered(stem, interval, dot, text), height=ROW_HEIGHT * len(known) + 8, description=description)
 

@@ -71,12 +71,12 @@ def interference(found: Interference, gaps_s: tuple[float, float], *, descriptio
 
 
 def _arrival() -> alt.LayerChart:
-    base = alt.Chart(data([{"at": 0.0, "label": "prompt sent"}])).encode(x="at:Q")
+    base = alt.Chart(data([{"at": 0.0, "label": "prompt sent"}])).encode(x=alt.X("at:Q"))
     rule = base.mark_rule(color=INK, strokeWidth=1.2, aria=False)
     return layered(
         rule,
         halo(
-            base.encode(text="label:N", y=alt.value(2)),
+            base.encode(text=alt.Text("label:N"), y=alt.value(2)),
             align="left",
             dx=5,
             baseline="top",

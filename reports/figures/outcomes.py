@@ -36,7 +36,7 @@ def outcomes(runs: Sequence[tuple[str, Quadrants]], share: float, *, description
     )
     bars = base.mark_bar(stroke=CARD, strokeWidth=1.5, cornerRadius=2).encode(
         x=x,
-        x2="to:Q",
+        x2=alt.X2("to:Q"),
         y=y,
         color=alt.Color(
             "part:N", scale=alt.Scale(domain=PARTS, range=[f"var(--{part})" for part in PARTS]), legend=None
@@ -54,7 +54,7 @@ def outcomes(runs: Sequence[tuple[str, Quadrants]], share: float, *, description
     text = labels.encode(
         x=alt.X("middle:Q"),
         y=y,
-        text="share:N",
+        text=alt.Text("share:N"),
         color=alt.Color("ink:N", scale=None),
     )
     rule = target_rule("x", share, f"target {target(share)}", leftwards=share > 0.6)

@@ -48,13 +48,13 @@ def quadrants(
                 scale=seconds_scale(extent[0], log=True),
                 axis=seconds_axis(extent[0], log=True, title="time to first token"),
             ),
-            x2="x2:Q",
+            x2=alt.X2("x2:Q"),
             y=alt.Y(
                 "y:Q",
                 scale=seconds_scale(extent[1], log=True),
                 axis=seconds_axis(extent[1], log=True, **y_title("time per output token")),
             ),
-            y2="y2:Q",
+            y2=alt.Y2("y2:Q"),
             color=alt.Color(
                 "part:N", scale=alt.Scale(domain=PARTS, range=[f"var(--{part})" for part in PARTS]), legend=None
             ),
@@ -144,7 +144,7 @@ def _corner_labels(counted: Quadrants, targets: Targets) -> list[alt.LayerChart]
 
 def _corner(name: str, count: int, total: int, right: bool, top: bool) -> alt.LayerChart:
     text = alt.Chart(data([{"label": f"{percent(count / total)}\n{name}"}])).encode(
-        text="label:N", x=alt.value("width" if right else 0), y=alt.value(0 if top else "height")
+        text=alt.Text("label:N"), x=alt.value("width" if right else 0), y=alt.value(0 if top else "height")
     )
     return halo(
         text,

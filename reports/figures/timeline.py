@@ -44,9 +44,9 @@ def arrivals(timelines: Lines, span_s: float, *, description: str) -> Chart:
         .mark_rect(color=SOFT, opacity=0.45, clip=True)
         .encode(
             x=_time(span_s),
-            x2="to:Q",
+            x2=alt.X2("to:Q"),
             y=alt.Y("zero:Q", scale=alt.Scale(zero=True), axis=_axis("arrivals per second")),
-            y2="value:Q",
+            y2=alt.Y2("value:Q"),
             tooltip=[
                 alt.Tooltip("from:Q", title="at (s)", format=PLAIN),
                 alt.Tooltip("value:Q", title="arrivals per second", format=".3~g"),
@@ -92,7 +92,7 @@ def first_tokens(timelines: Lines, span_s: float, target_s: float | None, *, des
     if len(labels) == 1:
         layers.append(
             base.mark_area(opacity=0.22, clip=True, color="var(--s1)", aria=False).encode(
-                x=_time(span_s, "at:Q"), y=y, y2="p50:Q"
+                x=_time(span_s, "at:Q"), y=y, y2=alt.Y2("p50:Q")
             )
         )
     line = base.mark_line(strokeWidth=2, clip=True, point=alt.OverlayMarkDef(size=22, opacity=1)).encode(
@@ -127,8 +127,8 @@ def _curves(
         alt.Chart(data(rows))
         .mark_circle(size=80, opacity=0)
         .encode(
-            x="at:Q",
-            y="value:Q",
+            x=alt.X("at:Q"),
+            y=alt.Y("value:Q"),
             tooltip=[
                 alt.Tooltip("run:N", title="run"),
                 alt.Tooltip("at:Q", title="at (s)", format=PLAIN),

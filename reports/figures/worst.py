@@ -29,7 +29,7 @@ def worst_gap(worst: WorstGap, *, description: str) -> Chart:
     )
     return finish(
         layered(
-            band.encode(x=x, x2="to:Q"),
+            band.encode(x=x, x2=alt.X2("to:Q")),
             ticks.encode(x=x, y=alt.value(HEIGHT * UPPER)),
             *_arrivals(worst, x),
             _gap_label(worst, x),
@@ -52,7 +52,7 @@ def _arrivals(worst: WorstGap, x: alt.X) -> list[alt.Chart | alt.LayerChart]:
     )
     size = alt.Size("prompt:Q", scale=alt.Scale(domain=[0, longest.prompt_tokens], range=[12, 420]), legend=None)
     named = data([{"at": longest.at_s - worst.begins_s, "label": f"{longest.prompt_tokens:,}"}])
-    label = alt.Chart(named).encode(x=x, y=alt.value(HEIGHT * LOWER), text="label:N")
+    label = alt.Chart(named).encode(x=x, y=alt.value(HEIGHT * LOWER), text=alt.Text("label:N"))
     turns = longest.at_s > worst.ends_s + STRIP_SIDE_S * 0.8  # no room for its length to the right of it
     return [
         circles.encode(
@@ -71,7 +71,7 @@ def _arrivals(worst: WorstGap, x: alt.X) -> list[alt.Chart | alt.LayerChart]:
 
 def _gap_label(worst: WorstGap, x: alt.X) -> alt.LayerChart:
     named = data([{"at": worst.gap_s / 2, "label": seconds(worst.gap_s)}])
-    base = alt.Chart(named).encode(x=x, y=alt.value(4), text="label:N")
+    base = alt.Chart(named).encode(x=x, y=alt.value(4), text=alt.Text("label:N"))
     return halo(base, baseline="top", fontWeight="bold", color=INK)
 
 
@@ -80,7 +80,7 @@ def _lane_names() -> list[alt.LayerChart]:
     return [
         halo(
             alt.Chart(data([{"label": name}])).encode(
-                x=alt.value(0), y=alt.value(HEIGHT * height - 20), text="label:N"
+                x=alt.value(0), y=alt.value(HEIGHT * height - 20), text=alt.Text("label:N")
             ),
             align="left",
             baseline="bottom",

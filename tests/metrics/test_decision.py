@@ -98,8 +98,22 @@ def test_an_invalid_live_run_does_not_spoil_goodput_from_the_virtual_clock() -> 
     other = GoodputEstimate(rate=5.0, low=4.9, high=5.1, bound="estimate", runs=12)
     rows = [
         DecisionRow(
-            label=label, deployment=label, gpus=1, goodput_per_gpu=rate, validity="invalid", goodput_from="virtual clock"
+            label=label,
+            deployment=label,
+            gpus=1,
+            goodput_per_gpu=rate,
+            validity="invalid",
+            goodput_from="virtual clock",
         )
         for label, rate in (("a", found), ("b", other))
     ]
     assert ("winner", ["a"]) == (decide(rows).standing, decide(rows).leaders)
+
+
+def test_an_invalid_live_run_leaves_a_virtual_goodput_standing() -> None:
+    """The ranking holds; the live figures beside it do not, and the sentence says which."""
+    rows = [row("a", 3.0, 2.9, 3.1, validity="invalid", goodput_from="virtual clock"), row("b", 2.0, 1.8, 2.2)]
+    found = decide(rows)
+    assert ["a"] == found.leaders
+    assert found.sentence.endswith("Do not use the live figures of a: that measurement is invalid.")
+    assert "Nothing can be said" not in found.sentence

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.errors import MetricsError
-from metrics.records import Flag, Outcome, RecordTable
-from metrics.slo import SLO, attain, good_rows, reaches
+from metrics.records import Flag, Outcome, RecordTable, empty_rows
+from metrics.slo import SLO, attain, attain_by_class, good_rows, reaches
 from tests.metrics.rows import ok_rows
 
 TARGETS = SLO(ttft_s=0.2, tpot_s=0.05)
@@ -142,3 +142,18 @@ def test_counts_decide_not_rounded_shares(total: int, per_cent: int) -> None:
     least = -(-per_cent * total // 100)
     assert reaches(least, total, per_cent / 100)
     assert not reaches(least - 1, total, per_cent / 100)
+
+
+def test_each_class_is_judged_by_itself() -> None:
+    """Two classes with one SLO, with one each, and a class that nobody asks about."""
+    rows = empty_rows(5)
+    rows["outcome"], rows["scheduled_s"], rows["sent_s"] = Outcome.OK, 0.0, 0.0
+    rows["slo_class"] = [0, 0, 1, 1, 1]
+    rows["first_token_s"] = [0.1, 0.3, 0.3, 0.3, 2.0]
+    rows["last_token_s"], rows["output_tokens"], rows["token_events"] = rows["first_token_s"], 1, 1
+    fast, slow = SLO(ttft_s=0.2, share=0.5), SLO(ttft_s=1.0, share=0.9)
+    same = attain_by_class(RecordTable(rows), fast)
+    assert {0: (1, 2, True), 1: (0, 3, False)} == {n: (a.good, a.total, a.meets) for n, a in same.items()}
+    own = attain_by_class(RecordTable(rows), {0: fast, 1: slow})
+    assert {0: (1, 2, True), 1: (2, 3, False)} == {n: (a.good, a.total, a.meets) for n, a in own.items()}
+    assert [1] == list(attain_by_class(RecordTable(rows), {1: slow, 7: fast}))

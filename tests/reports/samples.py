@@ -5,13 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from metrics.bins import bins
+from metrics.compare import RunSet, compare
 from metrics.decision import DecisionRow, Pair, decide
 from metrics.goodput import GoodputEstimate
+from metrics.plan import Candidate, KvFacts, PlanReport, Sizing, Step
+from metrics.plan import row_of as plan_row
+from metrics.prediction import prediction
 from metrics.records import EventTimes, Flag, Outcome, Phase, RecordTable, StampSource, WorkerStats, empty_rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo, Setting
+from metrics.search import Attempt, SearchReport, SearchRow
 from metrics.slo import SLO
 from metrics.summary import summarise
+from metrics.sweep import Sweep, sweep
+from reports import pages
 from reports.page import PageData, RunView
 
 TARGETS = SLO(ttft_s=0.5, tpot_s=0.05, share=0.9)
@@ -26,6 +33,7 @@ def run(
     failures: float = 0.01,
     seed: int = 1,
     name: str = "azure-conv",
+    spans: bool = False,
 ) -> Run:
     """A run whose decodes stall when prompts arrive (as much as the arrangement lets them) and whose prompts queue."""
     rng = np.random.default_rng(seed)
@@ -49,6 +57,9 @@ def run(
     rows["outcome"], rows["http_status"] = Outcome.OK, 200
     rows["stamp_source"], rows["reads"], rows["kernel_reads"] = StampSource.KERNEL, tokens, tokens
     rows["worker"] = 0
+    if spans:
+        rows["queue_s"], rows["prefill_s"], rows["transfer_s"] = waits, prefill, 0.03 * (not stall)
+        rows["decode_s"] = rows["done_s"] - rows["sent_s"] - waits - prefill - rows["transfer_s"] - 1e-3
     bad = rng.random(requests) < failures
     _fail(rows, bad)
     start = np.concatenate([[0], np.cumsum([len(piece) for piece in us])]).astype(np.int64)
@@ -148,7 +159,18 @@ def _info(arrangement: str, requests: int, rate: float, seed: int, name: str) ->
 def view(arrangement: str = "chunked", **options: object) -> RunView:
     """A run as a report receives it."""
     made = run(arrangement, **options)  # type: ignore[arg-type]
-    return RunView(label=arrangement, summary=summarise(made, TARGETS), bins=bins(made, TARGETS))
+    foretold = prediction(run(arrangement, **{**options, "seed": 2}).table, TARGETS)  # type: ignore[arg-type]
+    return RunView(label=arrangement, summary=summarise(made, TARGETS), bins=bins(made, TARGETS), predicted=foretold)
+
+
+def sweeps() -> list[Sweep]:
+    """Two deployments at six rates each."""
+    return [
+        sweep(
+            name, [run(name, requests=120, rate_per_s=rate, seed=int(rate)) for rate in (4, 8, 12, 16, 20, 24)], TARGETS
+        )
+        for name in ("colocated", "disaggregated")
+    ]
 
 
 def single_page(**options: object) -> PageData:
@@ -163,7 +185,7 @@ def estimate(rate: float, low: float | None, high: float | None, bound: str = "e
 
 def demo_page(requests: int = 400) -> PageData:
     """The page of the demo: three arrangements on equal GPUs and the decision."""
-    views = [view(arrangement, requests=requests) for arrangement in STALLS]
+    views = [view(arrangement, requests=requests, spans=True) for arrangement in STALLS]
     found = {"colocated": (4.1, 3.8, 4.4), "chunked": (5.2, 4.9, 5.6), "disaggregated": (7.0, 6.6, 7.5)}
     rows = [
         DecisionRow(
@@ -180,4 +202,99 @@ def demo_page(requests: int = 400) -> PageData:
         )
         for v in views
     ]
-    return PageData(title="goodput demo", runs=views, decision=decide(rows))
+    return PageData(title="goodput demo", runs=views, decision=decide(rows), sweeps=sweeps())
+
+
+def search_page() -> PageData:
+    """The page of a search over two deployments."""
+    rows = [
+        SearchRow(
+            label=found.label,
+            deployment=found.deployment,
+            gpus=2,
+            goodput=estimate(10.0 + i, 9.5 + i, 10.5 + i),
+            goodput_per_gpu=estimate(5.0 + i / 2, 4.75 + i / 2, 5.25 + i / 2),
+            attempts=[
+                Attempt(p.good, p.total, misses={"ttft": p.total - p.good}, rate_per_s=p.rate_per_s, purpose="fit")
+                for p in found.points
+            ],
+            binding="ttft",
+            marginals={"ttft": 0.9},
+        )
+        for i, found in enumerate(sweeps())
+    ]
+    report = SearchReport(
+        mode="search",
+        clock="virtual",
+        trace="azure-conv",
+        slo=str(TARGETS),
+        seed=0,
+        share=0.9,
+        command=["goodput", "search", "--virtual"],
+        rows=rows,
+        warnings=["one <run> was odd"],
+    )
+    return pages.search_page(report)
+
+
+def comparison_page() -> PageData:
+    """The page of a comparison of three runs a side."""
+    sides = [
+        RunSet(name, [run(name, requests=80, seed=seed) for seed in (1, 2, 3)], TARGETS)
+        for name in ("colocated", "disaggregated")
+    ]
+    return pages.comparison_page(compare(sides), [view("colocated", requests=80), view("disaggregated", requests=80)])
+
+
+def plan_page() -> PageData:
+    """The page of a plan for two demands."""
+
+    def candidate(arrangement: str, worth: float) -> Candidate:
+        return Candidate(
+            arrangement=arrangement,
+            deployment=f"emulated:{arrangement}",
+            gpus=8,
+            goodput=estimate(8 * worth, 7.6 * worth, 8.4 * worth),
+            goodput_per_gpu=estimate(worth, 0.95 * worth, 1.05 * worth),
+            output_tokens_per_s_per_gpu=300 * worth,
+            usd_per_1000_good=0.9 / worth,
+            wh_per_good=1.2 / worth,
+        )
+
+    def step(name: str, worth: float, gain: float) -> Step:
+        return Step(name=name, deployment=f"emulated:{name}", goodput_per_gpu=worth, gain=gain)
+
+    report = PlanReport(
+        trace="azure-conv",
+        model="llama2-70b",
+        hardware=["h100"],
+        gpus=8,
+        slo=str(TARGETS),
+        seed=0,
+        command=["goodput", "plan"],
+        designs=42,
+        rows=[
+            plan_row("strict", "ttft=500ms,tpot=50ms", [candidate("disaggregated", 2.0), candidate("chunked", 1.5)]),
+            plan_row("relaxed", "ttft=2s,tpot=200ms", [candidate("disaggregated", 2.1), candidate("chunked", 2.2)]),
+        ],
+        kv=KvFacts(
+            bytes_per_token=327_680,
+            link_gbps=200.0,
+            prompt_tokens_p50=1020,
+            prompt_tokens_p99=4100,
+            gigabytes_p50=0.33,
+            gigabytes_p99=1.34,
+            wire_s_p50=0.013,
+            wire_s_p99=0.054,
+        ),
+        flip_tpot_s=0.06,
+        flip_note="below it disaggregation leads",
+        link_gbps=None,
+        link_note="no link is slow enough",
+        waterfall=[step("colocated", 1.2, 1.2), step("chunked", 1.5, 0.3)],
+        sizing=[
+            Sizing(arrangement="chunked", deployment="emulated:chunked", gpus=12, usd_per_hour=30.0, attainment=0.93)
+        ],
+        wanted_rate_per_s=14.0,
+    )
+    return pages.plan_page(report)

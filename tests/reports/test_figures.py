@@ -8,7 +8,24 @@ from typing import Any
 import pytest
 
 from metrics.bins import SHARES, Curve, Targets
-from reports.figures import distributions, goodput, interference, outcomes, quadrants, timeline, worst
+from metrics.plan import Step
+from reports.figures import (
+    distributions,
+    goodput,
+    interference,
+    lengths,
+    outcomes,
+    phases,
+    quadrants,
+    rates,
+    tightness,
+    timeline,
+    worst,
+)
+from reports.figures.bills import bills
+from reports.figures.forest import Effect, forest
+from reports.figures.gains import gains
+from reports.figures.predicted import Both, predicted
 from reports.figures.theme import Chart, beyond, log_ticks
 from tests.reports import samples
 from tests.reports.conftest import Check
@@ -30,7 +47,37 @@ def charts() -> dict[str, Chart]:
     assert chunked.density is not None
     assert chunked.interference is not None
     assert chunked.worst_gap is not None
+    assert chunked.phases is not None
+    assert chunked.tightness is not None
+    assert chunked.lengths is not None
+    apart = samples.view("disaggregated", requests=60, spans=True).bins.phases
+    assert apart is not None
+    assert apart.hand_off is not None
+    sweeps = samples.sweeps()
+    effects = [
+        Effect("ttft.p90", 12.0, 4.0, 20.0, "+12 %", "worse", margin=10.0),
+        Effect("tpot.p90", -3.0, None, 1.0, "-3 %", "open"),
+    ]
+    pairs = [Both("chunked", "p50", 0.12, 0.11), Both("chunked", "p99", 0.4, 0.5)]
+    by, unit = rates.divisor(sweeps)
+    scaled = [
+        (s.label, s.scales, [e.per_gpu(n) if e else None for e in s.scaled_goodput])
+        for s, n in zip(sweeps, by, strict=True)
+    ]
     return {
+        "phase_levels": phases.levels(chunked.phases.names, chunked.phases.first, 1.0, description="d"),
+        "phase_waterfalls": phases.waterfalls(apart.names, apart.waterfalls, 9.0, description="d"),
+        "hand_off": phases.hand_off(apart.hand_off, 0.1, description="d"),
+        "tightness": tightness.tightness([("chunked", chunked.tightness)], description="d"),
+        "scaled_goodput": tightness.scaled_goodput(scaled, unit, description="d"),
+        "lengths": lengths.lengths(chunked.lengths, 0.9, description="d"),
+        "attainment": rates.attainment(sweeps, description="d"),
+        "binding": rates.binding(sweeps[0], ["ttft", "tpot"], description="d"),
+        "interactivity": rates.interactivity(sweeps, description="d"),
+        "forest": forest(effects, unit="per cent", description="d"),
+        "predicted": predicted(pairs, ["chunked"], 0.5, description="d"),
+        "bills": bills([("a", 0.8, 0.9), ("b", 0.7, None)], description="d"),
+        "gains": gains([Step(name="plain", deployment="d", goodput_per_gpu=1.0, gain=1.0)], description="d"),
         "goodput": goodput.goodput(decision.rows, list(samples.STALLS), description="d"),
         "outcomes": outcomes.outcomes(judged, 0.9, description="d"),
         "quadrants": quadrants.quadrants(chunked.density, chunked.quadrants, TARGETS, extent, description="d"),

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import metrics.validity
 from metrics.bins import bins
 from metrics.decision import decide
 from metrics.rundir import Run
 from metrics.summary import summarise
-from reports.page import PageData, RunView, breakable, json_text, render_html
+from reports import static
+from reports.advice import REMEDIES
+from reports.page import PageData, RunView, breakable, coded, json_text, render_html
 from reports.static import vega_bundle
 from tests.reports import samples
 from tests.reports.conftest import Check
 
-PAGES = ["one_html", "demo_html"]
+PAGES = ["one_html", "demo_html", "search_html", "compare_html", "plan_html", "gate_html"]
 
 
 def readable(html: str) -> str:
@@ -44,7 +48,7 @@ def test_page_is_as_it_was(golden: Check) -> None:
 
 def test_same_input_same_bytes() -> None:
     """Nothing random, no clock: two renderings are equal."""
-    page = samples.demo_page(requests=30)
+    page = samples.single_page(requests=30)
     assert render_html(page) == render_html(page)
 
 
@@ -79,7 +83,7 @@ def test_no_value_is_nan(page: str, request: pytest.FixtureRequest) -> None:
 
 def test_sizes_stay_within_budget(one_html: str) -> None:
     """1.6 MB for one run, 2.5 MB for ten."""
-    ten = [samples.view("chunked", requests=200, seed=i) for i in range(10)]
+    ten = [samples.view("chunked", requests=120, seed=i) for i in range(10)]
     many = PageData(title="ten", runs=[msgspec.structs.replace(v, label=f"run {i}") for i, v in enumerate(ten)])
     assert len(one_html.encode()) < 1_600_000
     assert len(render_html(many).encode()) < 2_500_000
@@ -168,3 +172,59 @@ def test_json_in_a_script_element_cannot_end_it() -> None:
     text = json_text({"a": "</script>&"})
     assert "<" not in text
     assert {"a": "</script>&"} == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("page", "needed"),
+    [
+        ("search_html", ["What was found", "as the rate grows", "Which objective binds", "one <run> was odd"]),
+        ("compare_html", ["disaggregated against colocated", "What was not the same", "Cannot tell"]),
+        ("plan_html", ["Which arrangement for which demand", "What each freedom adds", "GPUs for 14.0/s"]),
+        ("gate_html", ["FAIL. The candidate is worse than allowed", "Each rule and what the pairs say", "ttft.p90"]),
+        ("demo_html", ["Where the KV hand-off sits", "Goodput against SLO scale", "Predicted against measured"]),
+        ("one_html", ["Where the time goes", "How tight could the targets be?", "Which workloads are served well"]),
+    ],
+)
+def test_each_page_has_its_sections(page: str, needed: list[str], request: pytest.FixtureRequest) -> None:
+    """What a run, several, a search, a comparison, a plan and a gate are asked about."""
+    told = text_of(request.getfixturevalue(page)).replace("&lt;", "<").replace("&gt;", ">")
+    assert [] == [text for text in needed if text not in told]
+
+
+def test_every_finding_says_what_helps() -> None:
+    """Each code of `validity` has a reason and a remedy, and each option named there exists."""
+    source = Path(metrics.validity.__file__).read_text(encoding="utf-8")
+    codes = set(re.findall(r'_(?:in)?(?:valid|warning)\(\s*"([a-z_]+)"', source)) | {"short_outputs", "buffered_stream"}
+    assert codes
+    assert [] == [code for code in codes if not all(REMEDIES.get(code, ("", "")))]
+
+
+def test_boxes_tell_how_many_why_and_what_helps(one_html: str) -> None:
+    """A warning is a box with its count, its meaning and an option; options are code."""
+    told = text_of(one_html)
+    assert "3 of 400 requests gave fewer tokens than asked" in told
+    assert "<code>--extra-body ignore_eos=true</code>" in one_html
+
+
+def test_backticks_become_code_and_nothing_else_markup() -> None:
+    """Escaped inside and outside."""
+    assert "a <code>&lt;b&gt;</code> &lt;c&gt;" == coded("a `<b>` <c>")
+
+
+def test_a_cached_chart_script_that_was_cut_off_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only a whole file is believed, and a folder that cannot be written is no reason to fail."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(static, "_make_bundle", lambda: "made")
+    static.vega_bundle.cache_clear()
+    try:
+        first = static.vega_bundle()
+        (kept,) = (tmp_path / "goodput").iterdir()
+        assert first == kept.read_text(encoding="utf-8")
+        kept.write_text("cut", encoding="utf-8")
+        static.vega_bundle.cache_clear()
+        assert first == static.vega_bundle()
+        monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+        static.vega_bundle.cache_clear()
+        assert first == static.vega_bundle()
+    finally:
+        static.vega_bundle.cache_clear()

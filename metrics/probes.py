@@ -1,0 +1,129 @@
+"""`probes.npz`: what the server's own metrics pages said during a run, and the client's figures beside the server's.
+
+at_s     seconds on the run's clock, one per sample
+source   index into `sources` (the pools that were asked), one per sample
+values   samples x metrics, NaN where a page does not tell
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metrics.errors import MetricsError
+from metrics.latency import counted, is_ok, select, ttft_from_sent_s
+from metrics.rundir import Run
+from metrics.stats import defined
+
+PROBES = "probes.npz"
+GAUGES = ("running", "waiting", "kv_usage")
+COUNTERS = (
+    *("preemptions", "prefix_hits", "prompt_tokens", "output_tokens", "transferred_bytes"),
+    *("ttft_sum", "ttft_count", "queue_sum", "queue_count", "prefill_sum", "prefill_count"),
+    *("transfer_sum", "transfer_count"),
+)
+METRICS = (*GAUGES, *COUNTERS)
+
+
+@dataclass(eq=False)
+class Probes:
+    """Samples of one or several metrics pages."""
+
+    at_s: NDArray[np.float64]
+    source: NDArray[np.int64]
+    values: NDArray[np.float64]
+    sources: list[str]
+
+    def of(self, source: int, metric: str) -> NDArray[np.float64]:
+        """One pool's defined samples of one metric, in order of time."""
+        return defined(self.values[self.source == source, METRICS.index(metric)])
+
+    def grown(self, source: int, metric: str) -> float | None:
+        """How much a counter grew during the run; None when the page does not tell."""
+        told = self.of(source, metric)
+        return float(told[-1] - told[0]) if len(told) > 1 else None
+
+    def mean_s(self, source: int, histogram: str) -> float | None:
+        """Mean of what a histogram took in during the run; None when that was nothing."""
+        total, count = self.grown(source, f"{histogram}_sum"), self.grown(source, f"{histogram}_count")
+        return None if total is None or not count else total / count
+
+    def peak(self, source: int, metric: str) -> float | None:
+        """Highest sample of a gauge."""
+        told = self.of(source, metric)
+        return float(told.max()) if len(told) else None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table: what the client saw, and what each pool says of itself; None where nobody knows."""
+
+    quantity: str
+    unit: str
+    client: float | None
+    servers: dict[str, float | None]
+
+
+def save(directory: Path, probes: Probes) -> None:
+    """Write probes.npz."""
+    np.savez(
+        directory / PROBES,
+        at_s=probes.at_s,
+        source=probes.source,
+        values=probes.values,
+        sources=np.array(probes.sources),
+        metrics=np.array(METRICS),
+    )
+
+
+def load(directory: Path) -> Probes | None:
+    """Read probes.npz; None when the run has none."""
+    file = directory / PROBES
+    if not file.exists():
+        return None
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            order = [list(stored["metrics"]).index(name) for name in METRICS]
+            values = stored["values"][:, order]
+            return Probes(stored["at_s"], stored["source"], values, [str(name) for name in stored["sources"]])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
+
+
+def compare(run: Run, probes: Probes) -> list[Comparison]:
+    """Client against server, the lines that at least one pool can fill; the client's times are from `sent`.
+
+    In a disaggregated deployment no pool's TTFT is the client's: the prefill pool does not see the hand-off.
+    """
+    rows = run.table.rows
+    ok = select(rows, counted(rows, None) & is_ok(rows))
+    spans = {name: _mean(ok[f"{name}_s"]) for name in ("queue", "prefill", "transfer")}
+    sources = range(len(probes.sources))
+    lines = [
+        ("TTFT, mean", "s", _mean(ttft_from_sent_s(ok)), [probes.mean_s(i, "ttft") for i in sources]),
+        ("queue time, mean", "s", spans["queue"], [probes.mean_s(i, "queue") for i in sources]),
+        ("prefill time, mean", "s", spans["prefill"], [probes.mean_s(i, "prefill") for i in sources]),
+        ("KV transfer time, mean", "s", spans["transfer"], [probes.mean_s(i, "transfer") for i in sources]),
+        ("prompt tokens", "", float(ok["prompt_tokens"].sum()), [probes.grown(i, "prompt_tokens") for i in sources]),
+        ("output tokens", "", float(ok["output_tokens"].sum()), [probes.grown(i, "output_tokens") for i in sources]),
+        ("prefix cache hits", "tokens", None, [probes.grown(i, "prefix_hits") for i in sources]),
+        ("preemptions", "", None, [probes.grown(i, "preemptions") for i in sources]),
+        ("KV transferred", "bytes", None, [probes.grown(i, "transferred_bytes") for i in sources]),
+        ("requests running, peak", "", None, [probes.peak(i, "running") for i in sources]),
+        ("requests waiting, peak", "", None, [probes.peak(i, "waiting") for i in sources]),
+        ("KV cache used, peak", "share", None, [probes.peak(i, "kv_usage") for i in sources]),
+    ]
+    return [
+        Comparison(quantity=name, unit=unit, client=client, servers=dict(zip(probes.sources, told, strict=True)))
+        for name, unit, client, told in lines
+        if any(value is not None for value in told)
+    ]
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = defined(values)
+    return float(known.mean()) if len(known) else None

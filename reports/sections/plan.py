@@ -1,0 +1,112 @@
+"""A plan: the best design of each arrangement under each demand, what each freedom adds, and how many GPUs it takes."""
+
+from __future__ import annotations
+
+from metrics.decision import DecisionRow
+from metrics.plan import Candidate, PlanReport, PlanRow
+from reports import words
+from reports.figures.gains import gains
+from reports.figures.goodput import goodput as goodput_figure
+from reports.numbers import NOTHING, digits, percent, rate
+from reports.sections.rates import told
+from reports.sections.section import WIDTHS, Panel, Section, panel
+from reports.tables import Table
+
+
+def plan_sections(found: PlanReport | None) -> list[Section]:
+    """The table, the gain waterfall, and the sizing where a rate was wanted."""
+    if found is None:
+        return []
+    made = [_designs(found), _gains(found), _sizing(found)]
+    return [section for section in made if section is not None]
+
+
+def _designs(found: PlanReport) -> Section:
+    panels: list[Panel] = []
+    order = list(dict.fromkeys(c.arrangement for row in found.rows for c in row.candidates))
+    known = [row for row in found.rows if any(c.goodput_per_gpu for c in row.candidates)]
+    columns = min(2, max(len(known), 1))
+    for row in known:
+        rows = [
+            DecisionRow(label=c.arrangement, deployment=c.deployment, gpus=c.gpus, goodput_per_gpu=c.goodput_per_gpu)
+            for c in row.candidates
+        ]
+        tells = words.capital(_row_words(row))
+        chart = goodput_figure(rows, order, description=tells)
+        caption = f"{row.demand}: {row.slo}"
+        panels.append(panel("plan", len(panels) + 1, chart, tells, caption=caption, width=WIDTHS[columns]))
+    return Section(
+        "plan",
+        "Which arrangement for which demand",
+        "Best first; where intervals overlap, the two cannot be told apart. Prices are per good request.",
+        panels,
+        Table(
+            ["demand", "arrangement", "deployment", "GPUs", "per GPU", "tokens/s/GPU", "$/1,000 good", "Wh per good"],
+            [_cells(row, candidate) for row in found.rows for candidate in row.candidates],
+            found.rule_note,
+        ),
+        columns=columns,
+        note=f"{found.designs} designs on {found.gpus} GPUs; {found.model}, {found.trace}.",
+        unfolded=True,
+    )
+
+
+def _row_words(row: PlanRow) -> str:
+    first, *rest = row.candidates
+    if not rest or first.goodput_per_gpu is None or rest[0].goodput_per_gpu is None:
+        return f"{first.arrangement} is best."
+    second = rest[0]
+    if row.tie or second.worth <= 0:
+        return f"{first.arrangement} and {second.arrangement} cannot be told apart."
+    return f"{first.arrangement} serves {digits(first.worth / second.worth)} times what {second.arrangement} does."
+
+
+def _cells(row: PlanRow, candidate: Candidate) -> list[str]:
+    found = candidate.goodput_per_gpu
+    prices = (candidate.usd_per_1000_good, candidate.wh_per_good)
+    return [
+        row.demand,
+        candidate.arrangement,
+        candidate.deployment,
+        str(candidate.gpus),
+        NOTHING if found is None else told(found),
+        digits(candidate.output_tokens_per_s_per_gpu),
+        *(NOTHING if price is None else digits(price) for price in prices),
+    ]
+
+
+def _gains(found: PlanReport) -> Section | None:
+    if not found.waterfall:
+        return None
+    best = max(found.waterfall[1:], key=lambda step: step.gain, default=found.waterfall[0])
+    tells = f"The largest step is {best.name!r}: {digits(best.gain)} more per GPU.".replace("'", "")
+    return Section(
+        "gains",
+        "What each freedom adds",
+        "Bars build on one another: from the plain design to the best one, one freedom at a time.",
+        [panel("gains", 1, gains(found.waterfall, description=tells), tells)],
+        Table(
+            ["allowed", "best deployment", "per GPU", "gain"],
+            [[s.name, s.deployment, digits(s.goodput_per_gpu), digits(s.gain)] for s in found.waterfall],
+        ),
+    )
+
+
+def _sizing(found: PlanReport) -> Section | None:
+    if not found.sizing:
+        return None
+    wanted = rate(found.wanted_rate_per_s)
+    return Section(
+        "sizing",
+        f"GPUs for {wanted}",
+        "The fewest of each arrangement that were found to carry the wanted rate.",
+        [],
+        Table(
+            ["arrangement", "deployment", "GPUs", "$ per hour", "within targets"],
+            [
+                [s.arrangement, s.deployment, str(s.gpus), digits(s.usd_per_hour), percent(s.attainment)]
+                for s in found.sizing
+            ],
+        ),
+        unfolded=True,
+    )
