@@ -16,8 +16,9 @@ from loadtest.target import LoadSettings, OnProgress, SupervisedTarget
 from loadtest.workload import Workload
 from metrics import rundir
 from metrics.decision import DecisionRow, Pair
+from metrics.prediction import Prediction, prediction
 from metrics.rundir import Run
-from metrics.slo import SLO, attain
+from metrics.slo import SLO
 from metrics.summary import Summary, summarise
 from workloads.schedule import Schedule
 
@@ -44,6 +45,7 @@ class Shown:
     summary: Summary
     row: DecisionRow
     found: Found
+    predicted: Prediction
 
 
 def live_seconds(seconds: float) -> float:
@@ -62,7 +64,7 @@ def run_live(
 ) -> Run:
     """Start the arrangement's server, replay the schedule through Locust over real sockets, stop it."""
     rundir.create(directory)
-    settings = LoadSettings(SenderOptions())
+    settings = LoadSettings(SenderOptions(slo=str(slo)))
     with SupervisedTarget(deployment, settings, directory / "server.log") as target:
         info = msgspec.structs.replace(
             planned_info(target, schedule), name=directory.name, command=command, slo=str(slo)
@@ -74,7 +76,7 @@ def evaluate(label: str, run: Run, schedule: Schedule, slo: SLO, on_attempt: OnA
     """What the live run showed, what the simulator says of the same schedule, and goodput on the virtual clock."""
     deployment = Deployment.parse(run.info.deployment)
     summary = summarise(run, slo)
-    predicted = attain(simulate(deployment, schedule, events=False), slo)
+    predicted = prediction(simulate(deployment, schedule, events=False), slo)
     found = Search(VirtualRuns(deployment, WORKLOAD, slo), slo.share, on_attempt).run(RATE_PER_S)
     gpus = deployment.gpus or 1
     row = DecisionRow(
@@ -84,10 +86,10 @@ def evaluate(label: str, run: Run, schedule: Schedule, slo: SLO, on_attempt: OnA
         goodput_per_s=found.goodput,
         goodput_per_gpu=found.goodput.per_gpu(gpus),
         live_attainment=summary.attainment.share if summary.attainment is not None else None,
-        predicted_attainment=predicted.share,
+        predicted_attainment=predicted.attainment,
         ttft_s=Pair(summary.ttft_s.p50, summary.ttft_s.p90) if summary.ttft_s is not None else None,
         tpot_s=Pair(summary.tpot_s.p50, summary.tpot_s.p90) if summary.tpot_s is not None else None,
         validity=summary.validity.verdict,
         goodput_from="virtual clock",
     )
-    return Shown(label, run, summary, row, found)
+    return Shown(label, run, summary, row, found, predicted)

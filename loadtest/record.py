@@ -48,13 +48,13 @@ def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
         state="complete" if stopped is None else "partial",
         stopped_at_s=stopped,
         stop_reason=measurement.stop_reason,
-        server=_with_cache_hits(info.server, measurement.table),
+        server=with_cache_hits(info.server, measurement.table),
     )
     rundir.write_info(directory, info)
     return Run(info, measurement.table)
 
 
-def _with_cache_hits(server: dict[str, Scalar], table: RecordTable) -> dict[str, Scalar]:
+def with_cache_hits(server: dict[str, Scalar], table: RecordTable) -> dict[str, Scalar]:
     """The prompt tokens that answers said came from the server's prefix cache, where any did."""
     hits = sum(worker.cached_prompt_tokens for worker in table.workers)
     return {**server, "prefix_cache_hits": hits} if hits else server

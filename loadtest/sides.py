@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,8 @@ import msgspec
 
 from loadtest.deployment import Deployment
 from loadtest.errors import TargetError, UsageError
-from loadtest.supervise import Server, python_module
+from loadtest.launch import Ensemble, Part, ports_in, supervised
+from loadtest.supervise import Server
 from loadtest.target import Facts, LiveTarget, LoadSettings, Measurement, OnProgress, SimulatedTarget, SupervisedTarget
 from metrics import rundir
 from metrics.gate.comparable import CLOCK
@@ -136,7 +136,8 @@ def stored(path: Path) -> StoredSide | None:
 class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a server is started: an argument list (never a shell line), or a bundled deployment.
 
-    `{port}` and the names in `set` may stand in `command`, `url`, `env` and `deployment`.
+    `{port}`, `{..._port}` (free ones are found) and the names in `set` may stand in `command`, `url`, `env`,
+    `deployment` and `before`: processes that must be ready first. `metrics` are the pages to sample, by pool.
     """
 
     command: list[str] = []
@@ -148,6 +149,14 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     set: dict[str, str | int | float] = {}
     model: str | None = None
     gpus: int | None = None
+    before: list[Part] = []
+    metrics: dict[str, str] = {}
+
+    @property
+    def texts(self) -> list[str]:
+        """Everything that may hold a placeholder."""
+        inner = [text for part in self.before for text in part.texts]
+        return [*self.command, self.deployment, self.url, *self.env.values(), *self.metrics.values(), *inner]
 
 
 @dataclass(frozen=True)
@@ -168,17 +177,18 @@ class LaunchedTarget:
 
     def __init__(self, side: LaunchedSide, log: Path) -> None:
         self._side = side
-        values = {"port": str(_free_port()), **{key: str(value) for key, value in side.file.set.items()}}
-        self._url = _filled(side.file.url, values)
-        command = [_filled(word, values) for word in side.file.command]
-        ready = [f"{self._url}{side.file.ready}", f"{side.file.ready_timeout_s:g}"]
-        self._server = Server(
-            python_module("loadtest.launched", self._url, *ready, "--", *command),
-            log=log,
-            name=f"server {side.label}",
-            ready_timeout_s=side.file.ready_timeout_s + 10.0,
-            stop_timeout_s=20.0,
-            env={key: _filled(value, values) for key, value in side.file.env.items()},
+        file = side.file
+        values = {key: str(value) for key, value in file.set.items()}
+        values |= ports_in(file.texts, values)
+        self._url = _filled(file.url, values)
+        command, env = _command_and_env(file, values)
+        self._server = supervised(
+            side.label, self._url, f"{self._url}{file.ready}", file.ready_timeout_s, command, env, log
+        )
+        self._before = Ensemble([_part(part, values, log) for part in file.before])
+        pages = {pool: _filled(page, values) for pool, page in file.metrics.items()}
+        self._metrics = tuple(
+            f"{pool}={page if '://' in page else self._url + page}" for pool, page in pages.items()
         )
         self.deployment = Deployment("url", url=self._url)
         self.facts = Facts()
@@ -186,24 +196,29 @@ class LaunchedTarget:
 
     def __enter__(self) -> Self:
         """Start it, wait for its health, preflight; raises TargetError with its last words."""
-        self._server.start()
+        self._before.start()
         try:
+            self._server.start()
             endpoint = self._side.options.endpoint(self._url)
             self._live = LiveTarget(endpoint, self._side.settings).__enter__()
         except BaseException:
-            self._server.stop()
+            self._stop()
             raise
-        self.facts = self._live.facts
+        self.facts = replace(self._live.facts, metrics=self._metrics)
         return self
+
+    def _stop(self) -> None:
+        self._server.stop()
+        self._before.stop()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.stop()
+        self._stop()
 
     def died(self) -> TargetError | None:
-        """Why the server ended although it was still needed."""
-        return None if self._server.exit_status is None else self._server.died()
+        """Why the server, or a process behind it, ended although it was still needed."""
+        return self._before.died() or (None if self._server.exit_status is None else self._server.died())
 
     def measure(
         self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
@@ -222,7 +237,7 @@ def read_launch_file(path: Path, settings: Mapping[str, str]) -> LaunchFile:
         raise UsageError(f"the launch file {path} cannot be used: {error}", code="bad_launch_file") from None
     if bool(file.command) == bool(file.deployment):
         raise UsageError(f"{path} must hold either command or deployment", code="bad_launch_file")
-    text = " ".join([*file.command, file.deployment, file.url, *file.env.values()])
+    text = " ".join(file.texts)
     for key in settings:
         if key not in file.set and "{" + key + "}" not in text:
             raise UsageError(f"{path} has no place for {key!r}", hint="write {" + key + "} into it", code="bad_set")
@@ -237,10 +252,24 @@ def launched(path: Path, chosen: Mapping[str, str], settings: LoadSettings, opti
     if file.deployment:
         deployment = Deployment.parse(_filled(file.deployment, values))
         return BundledSide(label, deployment, settings, options.api)
-    for word in file.command:
-        _filled(word, {"port": "0", **values})  # a placeholder without a value is found before anything is started
+    values |= ports_in(file.texts, values)
+    for word in file.texts:
+        _filled(word, values)  # a placeholder without a value is found before anything is started
     asked = EndpointOptions(options.model or file.model, options.api, options.api_key_env, options.headers)
     return LaunchedSide(label, file, settings, asked)
+
+
+def _command_and_env(part: LaunchFile | Part, values: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    command = [_filled(word, values) for word in part.command]
+    return command, {key: _filled(value, values) for key, value in part.env.items()}
+
+
+def _part(part: Part, values: Mapping[str, str], log: Path) -> Server:
+    command, env = _command_and_env(part, values)
+    ready = _filled(part.ready, values)
+    return supervised(
+        part.name, ready, ready, part.ready_timeout_s, command, env, log.with_name(f"server-{part.name}.log")
+    )
 
 
 def _filled(text: str, values: Mapping[str, Any]) -> str:
@@ -251,9 +280,3 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     if name.isidentifier():
         raise UsageError(f"nothing is set for {{{name}}} in {text!r}", hint=f"--set {name}=VALUE", code="bad_set")
     return text
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,21 +6,23 @@ Search, compare, gate and plan see nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+import msgspec
 import numpy as np
 
 from loadtest.backends.server import command as server_command
+from loadtest.backends.server import ready_timeout_s
 from loadtest.deployment import Deployment
 from loadtest.errors import TargetError
 from loadtest.supervise import Server
 from metrics import rundir
 from metrics.journal import read_journal
 from metrics.merge import merge
-from metrics.records import RecordTable
+from metrics.records import RecordTable, Rows
 from metrics.runinfo import Scalar
 from workloads.schedule import Schedule
 
@@ -50,6 +52,7 @@ class Facts:
     endpoint: str = ""
     server: dict[str, Scalar] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()  # pages to sample, POOL=URL
 
 
 class Target(Protocol):
@@ -69,17 +72,24 @@ class Target(Protocol):
     def died(self) -> TargetError | None:
         """The error to end with when the target did not live as long as it was needed."""
 
-    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
-        """Offer `schedule`; `directory` holds its schedule.npz and receives journals and logs."""
+    def measure(
+        self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
+    ) -> Measurement:
+        """Offer `schedule`; `directory` holds its schedule.npz and receives journals and logs.
+
+        A live run ends early when the rule `abort_on` says so (loadtest.replay.abort).
+        """
 
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How the load is offered."""
+    """How the load is offered; with `bind` by workers that join a master there, for whom it waits `wait_s`."""
 
     options: SenderOptions
     workers: int = 1
     reactor: str = "hub"
+    bind: tuple[str, int] | None = None
+    wait_s: float = 60.0
 
 
 class LiveTarget:
@@ -115,23 +125,31 @@ class LiveTarget:
     def died(self) -> TargetError | None:
         return None
 
-    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+    def measure(
+        self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
+    ) -> Measurement:
         """Replay the schedule through Locust; the journals in `directory` are merged into the table."""
-        return _replay(self.endpoint, self._settings, schedule, directory, on_progress)
+        settings = self._settings
+        if abort_on:
+            settings = replace(settings, options=msgspec.structs.replace(settings.options, abort_on=abort_on))
+        return _replay(self.endpoint, settings, schedule, directory, on_progress)
 
 
 class SupervisedTarget:
     """A bundled server, started for this run in a process of its own, with its log in the run directory."""
 
-    def __init__(self, deployment: Deployment, settings: LoadSettings, log: Path, api: str = "completions") -> None:
+    def __init__(
+        self, deployment: Deployment, settings: LoadSettings, log: Path, api: str = "completions", model: str = ""
+    ) -> None:
         self.deployment = deployment
         self.facts = Facts()
         self._settings = settings
-        self._api = api
+        self._api, self._model = api, model
         self._server = Server(
             server_command(str(deployment)),
             log=log,
             name=f"server {deployment.label}",
+            ready_timeout_s=ready_timeout_s(deployment.backend),
         )
         self._live: LiveTarget | None = None
 
@@ -142,7 +160,7 @@ class SupervisedTarget:
             import loadtest.swarm.embed  # noqa: F401  half a second of imports while the server makes its own
 
             self._server.wait_ready()
-            self._live = LiveTarget(_endpoint(self._server.url, self._api), self._settings).__enter__()
+            self._live = LiveTarget(_endpoint(self._server.url, self._api, self._model), self._settings).__enter__()
             self.facts = self._live.facts
         except BaseException:
             self._server.stop()
@@ -158,10 +176,12 @@ class SupervisedTarget:
         """Why the server ended although it was still needed."""
         return None if self._server.exit_status is None else self._server.died()
 
-    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+    def measure(
+        self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
+    ) -> Measurement:
         """As for a live target; after the death of the server requests fail, and `died` tells."""
         assert self._live is not None
-        return self._live.measure(schedule, directory, on_progress)
+        return self._live.measure(schedule, directory, on_progress, abort_on=abort_on)
 
 
 class SimulatedTarget:
@@ -182,17 +202,24 @@ class SimulatedTarget:
     def died(self) -> TargetError | None:
         return None
 
-    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:  # noqa: ARG002
-        """Simulate the schedule; `directory` stays as it is."""
+    def measure(
+        self,
+        schedule: Schedule,
+        directory: Path,  # noqa: ARG002
+        on_progress: OnProgress | None = None,  # noqa: ARG002
+        *,
+        abort_on: str = "",  # noqa: ARG002
+    ) -> Measurement:
+        """Simulate the schedule to its end; `directory` stays as it is."""
         from loadtest.backends.simulator import simulate
 
         return Measurement(simulate(self.deployment, schedule))
 
 
-def _endpoint(url: str, api: str) -> Endpoint:
+def _endpoint(url: str, api: str, model: str) -> Endpoint:
     from loadtest.replay.endpoint import Endpoint
 
-    return Endpoint.parse(url, api="chat" if api == "chat" else "completions")
+    return Endpoint.parse(url, api="chat" if api == "chat" else "completions", model=model)
 
 
 def _replay(
@@ -203,16 +230,36 @@ def _replay(
     from loadtest.swarm.embed import run_load
 
     require_files(schedule, settings.workers, settings.options.max_in_flight)
-    plan = LoadPlan(directory.name, directory, endpoint, settings.options, settings.workers, settings.reactor)
+    plan = LoadPlan(
+        run_id(directory.name, schedule.salt),
+        directory,
+        endpoint,
+        settings.options,
+        settings.workers,
+        settings.reactor,
+        settings.bind,
+        settings.wait_s,
+    )
     outcome = run_load(plan, on_progress)
     table = merged(schedule, directory, settings.workers)
     return Measurement(table, outcome.stopped_at_s, outcome.stop_reason)
 
 
+def run_id(name: str, salt: str) -> str:
+    """What every message and journal of a run carries: its name, and the salt, which is fresh in every run."""
+    return f"{name}-{salt}"
+
+
 def merged(schedule: Schedule, directory: Path, workers: int) -> RecordTable:
     """Every planned request once, from the journals; those of a worker whose journal has no end are lost."""
+    paths = [rundir.journal_path(directory, worker) for worker in range(workers)]
+    planned = planned_by_worker(schedule, directory, workers)
+    return merge([read_journal(path) for path in paths if path.exists()], planned)
+
+
+def planned_by_worker(schedule: Schedule, directory: Path, workers: int) -> Rows:
+    """The rows of schedule.npz before the run, each with the worker that has it in its shard."""
     planned = rundir.read_plan(directory)
     for worker in range(workers):
         planned["worker"][np.isin(planned["request_id"], schedule.shard(worker, workers).request_id)] = worker
-    paths = [rundir.journal_path(directory, worker) for worker in range(workers)]
-    return merge([read_journal(path) for path in paths if path.exists()], planned)
+    return planned

@@ -10,6 +10,7 @@ It prints a readiness line like the bundled servers and ends with its parent. Wh
     model        the only model it knows; default "scripted"
     max_model_len
     log          file that gets one JSON line per load request
+    host         address to listen at; default 127.0.0.1
 
 The preflight's probe, told by its lengths, is no load request: it neither starts the clock nor is logged.
 """
@@ -28,7 +29,7 @@ from typing import Any
 from loadtest.replay.preflight import PROBE_OUTPUT_TOKENS, PROBE_PROMPT_TOKENS
 from loadtest.supervise import announce_ready, die_with_parent
 
-KEYS = {"service_ms", "gap_ms", "freeze", "always", "slots", "model", "max_model_len", "log"}
+KEYS = {"service_ms", "gap_ms", "freeze", "always", "slots", "model", "max_model_len", "log", "host"}
 
 
 class Script:
@@ -162,7 +163,8 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 async def main(settings: dict[str, Any]) -> None:
     script = Script(settings)
-    server = await asyncio.start_server(lambda r, w: serve(r, w, script), "127.0.0.1", 0, backlog=1024)
+    host = settings.get("host", "127.0.0.1")
+    server = await asyncio.start_server(lambda r, w: serve(r, w, script), host, 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     announce_ready(url=f"http://127.0.0.1:{port}", model=settings.get("model", "scripted"))
     async with server:

@@ -110,9 +110,9 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 @pytest.mark.live
 def test_a_foreign_server_is_ready_when_it_is_healthy(tmp_path: Path) -> None:
     """Its output is in the log, not in our pipe; it is gone after the block."""
-    from loadtest.sides import _free_port
+    from loadtest.launch import free_ports
 
-    port = _free_port()
+    port = int(free_ports(1)[0])
     url = f"http://127.0.0.1:{port}"
     argv = python_module("loadtest.launched", url, f"{url}/health", "60", "--", sys.executable, "-c", PAGE, str(port))
     with Server(argv, log=tmp_path / "log", ready_timeout_s=60) as server:

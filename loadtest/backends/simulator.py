@@ -45,6 +45,8 @@ def run_simulation(
     fit the context is an `http_400`, one beyond `max_queue` an `http_429`. Without `events` no token times are kept.
     `quickly` takes the short cut of quick.py where it gives the same.
     """
+    if schedule.waits.any():
+        raise UsageError("turns that wait for an answer cannot be simulated", hint="leave out --think", code="think")
     spec = resolve(deployment)
     rows = _planned(schedule)
     fitting = schedule.prompt_tokens + schedule.max_tokens <= spec.max_model_len

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from metrics.decision import Decision
     from metrics.rundir import Run
     from metrics.slo import SLO
+    from metrics.sweep import Sweep
     from workloads.schedule import Schedule
 
 _SLO = "ttft=500ms,tpot=20ms"
@@ -112,7 +113,15 @@ def _publish(shown: list[Shown], slo: SLO, directory: Path, *, as_json: bool) ->
     document = _document(shown, decision)
     output.write_json(directory / "demo.json", document)
     runs = [(one.label, one.run) for one in shown]
-    page = output.page("goodput demo", runs, [one.summary for one in shown], slo, decision)
+    page = output.page(
+        "goodput demo",
+        runs,
+        [one.summary for one in shown],
+        slo,
+        decision,
+        [one.predicted for one in shown],
+        _sweeps(shown, slo),
+    )
     output.write_page(directory / output.REPORT, page)
     if as_json:
         output.print_json(document)
@@ -120,6 +129,15 @@ def _publish(shown: list[Shown], slo: SLO, directory: Path, *, as_json: bool) ->
         output.print_decision(decision)
     click.echo(f"report: {directory / output.REPORT}", err=True)
     return ExitCode.OK
+
+
+def _sweeps(shown: list[Shown], slo: SLO) -> list[Sweep]:
+    """The searches' runs, one deployment a line."""
+    from metrics.search import row_of
+    from metrics.sweep import sweep_of_search
+
+    rows = [row_of(one.label, one.row.deployment, one.row.gpus, one.found) for one in shown]
+    return [found for row in rows if (found := sweep_of_search(row, slo.share)) is not None]
 
 
 def _document(shown: list[Shown], decision: Decision) -> dict[str, Any]:

@@ -23,8 +23,13 @@ PROJECT = "slo-goodput"
 COMMANDS = {
     "demo": ("loadtest.cli.demo", "Compare the three arrangements here, in a minute and a half."),
     "run": ("loadtest.cli.run", "Replay a trace against a server and report what it delivered."),
+    "search": ("loadtest.cli.search", "Find goodput: the highest rate that keeps the objectives."),
+    "plan": ("loadtest.cli.plan", "Simulate designs for a workload, an SLO and a number of GPUs."),
+    "worker": ("loadtest.cli.worker", "Offer a part of a run from this machine."),
     "compare": ("loadtest.cli.compare", "Compare run sets or deployments, paired."),
     "gate": ("loadtest.cli.gate", "Judge a candidate against a baseline: pass, fail or undecided."),
+    "calibrate": ("loadtest.cli.calibrate", "Fit a performance model to a table or a live server."),
+    "launch": ("loadtest.cli.launch", "Start a deployment, load it, stop it."),
     "serve": ("loadtest.cli.serve", "Start a bundled backend and keep it running."),
     "report": ("loadtest.cli.report", "Rebuild the report of one or several runs."),
     "trace": ("loadtest.cli.trace", "Look at traces and built-in workloads."),

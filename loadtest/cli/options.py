@@ -14,7 +14,10 @@ from click.core import ParameterSource
 from loadtest import config
 from loadtest.errors import UsageError
 
-COMMANDS = ("demo", "run", "compare", "gate", "serve", "report", "trace")
+COMMANDS = (
+    *("demo", "run", "worker", "search", "plan", "compare", "gate"),
+    *("calibrate", "launch", "serve", "report", "trace"),
+)
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h)")
@@ -62,7 +65,17 @@ class TagType(click.ParamType[tuple[str, str]]):
         return key, text
 
 
-DURATION, HEADER, TAG = DurationType(), HeaderType(), TagType()
+class RuleType(click.ParamType[str]):
+    """A gate rule's text; several in one variable stand on lines of their own."""
+
+    name = "rule"
+    envvar_list_splitter: ClassVar[str] = "\n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return str(value)
+
+
+DURATION, HEADER, RULE, TAG = DurationType(), HeaderType(), RuleType(), TagType()
 
 
 class Command(click.Command):
@@ -105,6 +118,8 @@ def command_line(context: click.Context, **pinned: str) -> list[str]:
     for option in context.command.params:
         name = option.name or ""
         value = context.params.get(name)
+        if isinstance(option, click.Argument) and option.nargs == 1 and value is not None:
+            words.append(str(value))
         if name in pinned or name in ("out", "json", "dry_run") or not isinstance(option, click.Option):
             continue
         if context.get_parameter_source(name) is ParameterSource.DEFAULT or value is None:

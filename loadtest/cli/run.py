@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loadtest.cli import options
-from loadtest.cli.options import DURATION, HEADER, TAG
+from loadtest.cli import master_options, options, require, workload_options
+from loadtest.cli.options import DURATION, HEADER, RULE, TAG
+from loadtest.cli.probing import print_table, probing
+from loadtest.cli.worker_table import print_workers
 from loadtest.errors import ExitCode, TargetError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadtest.target import LoadSettings, Target
     from loadtest.workload import Workload
     from metrics.rundir import Run
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 APIS = ("completions", "chat", "llamacpp", "ollama", "ollama-chat")
+_OF_A_TARGET = ("path", "extra_body", "no_stream", "api_key_env", "api_key_file", "ca_file", "no_verify")
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
 
@@ -33,6 +39,7 @@ _DRAIN_PER_TTFT = 20.0
 @click.option("--speed", type=float, metavar="X", help="Or replay X times as fast.")
 @click.option("--duration", type=DURATION, metavar="TIME", help="Length of the run; the first part of a file.")
 @click.option("--requests", type=int, metavar="N", help="At most N requests.")
+@workload_options.sending
 @click.option(
     "--warmup", type=DURATION, default="0s", show_default=True, metavar="TIME", help="First part, not counted."
 )
@@ -42,6 +49,7 @@ _DRAIN_PER_TTFT = 20.0
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
 )
+@master_options.mastering
 @click.option(
     "--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit between tokens."
 )
@@ -52,6 +60,7 @@ _DRAIN_PER_TTFT = 20.0
 @click.option(
     "--spin-us", type=click.IntRange(0), default=0, show_default=True, metavar="US", help="Spin before each instant."
 )
+@click.option("--metrics-url", multiple=True, metavar="[POOL=]URL", help="Prometheus page to sample beside the run.")
 @click.option("--abort-on", metavar="RULE", help="End early when e.g. 'failed > 20%' or 'ttft.p90 > 5s'.")
 @click.option("--reactor", type=click.Choice(["hub", "epoll"]), default="hub", show_default=True, help="Event loop.")
 @click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
@@ -67,15 +76,24 @@ _DRAIN_PER_TTFT = 20.0
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs behind --target, for per-GPU figures.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Run directory.  [default: runs/...]")
 @click.option("--tag", type=TAG, multiple=True, metavar="K=V", help="Written into run.json.")
-@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+@click.option("--require", type=RULE, multiple=True, metavar="RULE", help="E.g. 'attainment > 90%'; else exit 1.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent and its cost, and send nothing.")
+@click.option("--gpu-hour-usd", type=click.FloatRange(0), metavar="USD", help="Price of a GPU hour, for --dry-run.")
+@click.option("--token-usd", metavar="IN,OUT", help="Price of a million prompt and output tokens, for --dry-run.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> int:
     """Replay a trace against a server, on time, and report what it delivered."""
+    return offer(context, given, lambda slo, directory: _target(given, slo, directory))
+
+
+def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[SLO | None, Path], Target]) -> int:
+    """One load run on the target that `open_target` makes; shared with `goodput launch`."""
     from loadtest.workload import Workload
     from metrics import rundir
 
     slo = options.parse_slo(given["slo"])
+    require.parse(given["require"], slo)
     workload = Workload(
         trace=given["trace"],
         rate_per_s=given["rate"],
@@ -85,12 +103,15 @@ def run(context: click.Context, /, **given: Any) -> int:
         warmup_s=given["warmup"],
         seed=given["seed"],
         salt=given["salt"] or "",
+        **workload_options.fields(given),
     )
     if given["dry_run"]:
-        return _dry_run(workload, as_json=given["json"])
+        from loadtest.cli.dryrun import dry_run
+
+        return dry_run(workload, given)
     trace = workload.read()
     directory = given["out"] or _default_directory(given, workload, trace)
-    opened = _target(given, slo, directory)
+    opened = open_target(slo, directory)
     created = [folder for folder in (directory, directory.parent) if not folder.exists()]
     rundir.create(directory)
     try:
@@ -98,29 +119,6 @@ def run(context: click.Context, /, **given: Any) -> int:
             return _measure(context, target, workload, trace, slo, directory)
     finally:
         _remove_if_empty(created)
-
-
-def _dry_run(workload: Workload, *, as_json: bool) -> int:
-    from loadtest.cli import output
-    from loadtest.workload import rejections
-
-    trace = workload.read()
-    schedule = workload.schedule(trace)
-    plan = {
-        "trace": schedule.trace_name,
-        "requests": len(schedule),
-        "duration_s": schedule.duration_s,
-        "rate_per_s": schedule.offered_rate_per_s,
-        "prompt_tokens": int(schedule.prompt_tokens.sum()),
-        "output_tokens": int(schedule.max_tokens.sum()),
-        "rejected": rejections(trace),
-        "warnings": list(trace.warnings),
-    }
-    if as_json:
-        output.print_json(plan)
-    else:
-        click.echo("\n".join(f"{key:<14} {value}" for key, value in plan.items()))
-    return ExitCode.OK
 
 
 def _default_directory(given: dict[str, Any], workload: Workload, trace: Trace) -> Path:
@@ -149,14 +147,16 @@ def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
     from loadtest.target import LiveTarget, SupervisedTarget
 
     options.require_one({"--target": given["target"], "--backend": given["backend"]})
-    settings = _settings(given, slo)
+    settings = settings_of(given, slo)
     deployment = Deployment.parse(given["backend"]) if given["backend"] else None
     if deployment is None or deployment.url is not None:
         return LiveTarget(_endpoint(given, deployment.url if deployment else given["target"]), settings)
     if given["gpus"] is not None:
         raise UsageError("--gpus is for --target: a bundled backend's GPUs follow from its text", code="gpus")
-    if deployment.backend != "emulated":
-        raise UsageError(f"the {deployment.backend} backend is not part of this version", code="bad_deployment")
+    foreign = [name for name in _OF_A_TARGET if given[name]]
+    if foreign or given["api"] not in (None, "completions", "chat"):
+        option = f"--{(foreign or ['api'])[0].replace('_', '-')}"
+        raise UsageError(f"{option} is for --target: a bundled backend speaks plain OpenAI", code="of_a_target")
     api, model = given["api"] or "completions", given["model"] or ""
     return SupervisedTarget(deployment, settings, directory / "server.log", api, model)
 
@@ -179,12 +179,13 @@ def _endpoint(given: dict[str, Any], url: str | None) -> Any:
     )
 
 
-def _settings(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
+def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
+    """How the load is sent."""
     from loadtest.replay.abort import AbortRule
     from loadtest.replay.options import SenderOptions
     from loadtest.target import LoadSettings
 
-    cap, workers = given["max_in_flight"], given["workers"]
+    cap, workers = given["max_in_flight"], master_options.workers_of(given)
     if cap is not None and cap < workers:
         raise UsageError(f"--max-in-flight {cap} leaves some of {workers} workers nothing to do", code="max_in_flight")
     if given["abort_on"]:
@@ -197,8 +198,9 @@ def _settings(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
         max_in_flight=cap,
         spin_us=given["spin_us"],
         abort_on=given["abort_on"] or "",
+        slo=str(slo) if slo is not None else "",
     )
-    return LoadSettings(sender, workers, given["reactor"])
+    return master_options.with_master(LoadSettings(sender, workers, given["reactor"]), given)
 
 
 def _measure(
@@ -208,16 +210,33 @@ def _measure(
     from loadtest.record import planned_info, record
 
     trace = _fitted(target, workload, trace)
-    schedule = workload.schedule(trace)
+    schedule = workload.schedule(trace, _template_tokens(target))
+    _say_findings(workload, trace)
     info = _asked(context, planned_info(target, schedule), workload, trace, directory)
-    progress = ProgressLine(len(schedule), schedule.duration_s)
-    try:
+    pages = (*context.params["metrics_url"], *target.facts.metrics)
+    with probing(pages, directory) as probed, closing(ProgressLine(len(schedule), schedule.duration_s)) as progress:
         finished = record(target, schedule, info, directory, progress)
-    finally:
-        progress.close()
+        table = probed(finished)
     died = target.died()
     summary = _publish(finished, slo, directory, as_json=context.params["json"])
-    return _exit_code(summary, died)
+    if not context.params["json"]:
+        print_workers(finished)
+        print_table(table)
+    return _exit_code(summary, died) or require.judge(finished, summary, slo, context.params["require"], directory)
+
+
+def _template_tokens(target: Target) -> int:
+    """What the server adds to a text, from the usage of the one probe before the load."""
+    from loadtest.replay.preflight import PROBE_PROMPT_TOKENS
+
+    counted = target.facts.server.get("probe_prompt_tokens", PROBE_PROMPT_TOKENS)
+    return max(int(counted or 0) - PROBE_PROMPT_TOKENS, 0)
+
+
+def _say_findings(workload: Workload, trace: Trace) -> None:
+    """What is suspicious about the trace, before the first request leaves."""
+    for finding in workload.findings(trace):
+        click.echo(f"goodput: {finding}", err=True)
 
 
 def _fitted(target: Target, workload: Workload, trace: Trace) -> Trace:
@@ -249,9 +268,9 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
         gpus=info.gpus if given["gpus"] is None else given["gpus"],
         slo=given["slo"] or "",
         warmup_s=workload.warmup_s,
-        workers=given["workers"],
+        workers=master_options.workers_of(given),
         rejected=rejections(trace),
-        warnings=[*trace.warnings, *info.warnings],
+        warnings=[*trace.warnings, *map(str, workload.findings(trace)), *info.warnings],
         config=options.resolved(context),
         tags=dict(given["tag"]),
     )
@@ -261,16 +280,18 @@ def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) 
     """summary.json and report.html into the run directory, the result to stdout."""
     from loadtest.cli import output
     from metrics.summary import summarise
+    from reports.page import render_html
+    from reports.pages import runs_page
 
     summary = summarise(finished, slo)
     output.write_summary(directory, summary)
+    label = finished.info.arrangement or finished.info.target_url
+    seen = output.views([(label, finished)], [summary], slo)
     if as_json:
         output.print_json(summary)
     else:
-        output.print_summary(summary)
-    label = finished.info.arrangement or finished.info.target_url
-    html = output.page(finished.info.name, [(label, finished)], [summary], slo)
-    output.write_page(directory / output.REPORT, html)
+        output.print_summary(summary, seen[0].bins)
+    output.write_page(directory / output.REPORT, render_html(runs_page(finished.info.name, seen)))
     click.echo(f"report: {directory / output.REPORT}", err=True)
     return summary
 

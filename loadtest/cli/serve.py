@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 _EXAMPLE_TOKENS = 16
+_LOOK_EVERY_S = 0.1
 
 
 @click.command()
@@ -17,39 +18,40 @@ _EXAMPLE_TOKENS = 16
 def serve(deployment: str, host: str, port: int, as_json: bool) -> None:
     """Start a bundled backend, OpenAI style, until Ctrl-C.
 
-    DEPLOYMENT is e.g. emulated:chunked,model=demo-8b or emulated:disaggregated,prefill=1,decode=1.
+    DEPLOYMENT is e.g. emulated:chunked,model=demo-8b or torch:disaggregated,model=tiny.
     """
     import signal
     import tempfile
     from pathlib import Path
 
-    from loadtest.backends.server import command
+    from loadtest import clock
+    from loadtest.backends.server import command, ready_timeout_s
     from loadtest.deployment import Deployment
     from loadtest.supervise import Server
 
     parsed = Deployment.parse(deployment)
     _require_servable(parsed.backend, deployment)
+    asked: list[int] = []  # to stop; an exception raised out of a handler can be lost on its way, a note cannot
     for number in (signal.SIGINT, signal.SIGTERM):  # `kill` is as clean as Ctrl-C, and both reach a background job
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, lambda number, _frame: asked.append(number))
     with tempfile.TemporaryDirectory(prefix="goodput-serve-") as folder:
-        server = Server(command(str(parsed), host=host, port=port), log=Path(folder) / "server.log")
-        try:
-            with server:
-                model = str(server.ready["model"])
-                click.echo(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))
-                server.wait()
+        argv, log = command(str(parsed), host=host, port=port), Path(folder) / "server.log"
+        with Server(argv, log=log, ready_timeout_s=ready_timeout_s(parsed.backend)) as server:
+            model = str(server.ready["model"])
+            click.echo(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))
+            while not asked and server.exit_status is None:
+                clock.sleep(_LOOK_EVERY_S)
+            if not asked:
                 raise server.died()
-        except KeyboardInterrupt:
             click.echo("stopped", err=True)
 
 
 def _require_servable(backend: str, text: str) -> None:
     from loadtest.errors import UsageError
 
-    if backend != "emulated":
-        reason = "it is served already" if backend == "url" else f"the {backend} backend is not part of this version"
+    if backend == "url":
         raise UsageError(
-            f"cannot serve {text!r}: {reason}",
+            f"cannot serve {text!r}: it is served already",
             hint="serve a bundled backend, e.g. emulated:chunked,model=demo-8b",
             code="bad_deployment",
         )

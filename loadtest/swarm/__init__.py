@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 
+PATIENCE_HEARTBEATS = 30  # a second each
+
 _VARIABLE = "LOCUST_SKIP_MONKEY_PATCH"
 
 
@@ -26,4 +28,10 @@ def _import_locust_unpatched() -> None:
             os.environ[_VARIABLE] = before
 
 
+def _be_patient() -> None:
+    """Locust gives a worker up after 3 s and ends the test when it was the last: liveness is the coordinator's."""
+    setattr(importlib.import_module("locust.runners"), "HEARTBEAT_LIVENESS", PATIENCE_HEARTBEATS)  # noqa: B010
+
+
 _import_locust_unpatched()
+_be_patient()

@@ -19,22 +19,30 @@ from locust.env import Environment
 from loadtest import clock
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
+from loadtest.replay.tally import Seen, together
 from loadtest.swarm import protocol
-from loadtest.swarm.protocol import Assignment, Beat, Claim, Go, Ready, Refusal, Stop
+from loadtest.swarm.courier import Copy
+from loadtest.swarm.protocol import Ack, Assignment, Batch, Beat, Claim, Go, Ping, Pong, Ready, Refusal, Stop
 from metrics import rundir
 from metrics.runinfo import STOPPED_BY_USER
+from workloads.schedule import Schedule
 
 LIVENESS_NS = 10_000_000_000
+NOT_OURS = -1  # process id of a worker on another machine
 OWN_FREEZE_NS = 2_000_000_000
 STOP_GRACE_NS = 10_000_000_000
 START_LIMIT_NS = 60_000_000_000
 WATCH_S = 0.25
 START_DELAY_NS = 100_000_000  # from the last worker's Ready to scheduled_s == 0: Go must arrive, connections open
+START_DELAY_RTTS = 4
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What to send, to whom, from how many workers; `directory` holds schedule.npz and gets the journals."""
+    """What to send, to whom, from how many workers; `directory` holds schedule.npz and gets the journals.
+
+    With `bind`, the workers are started elsewhere and join a master there; a master waits `wait_s` for them.
+    """
 
     run: str
     directory: Path
@@ -42,6 +50,8 @@ class LoadPlan:
     options: SenderOptions
     workers: int = 1
     reactor: str = "hub"
+    bind: tuple[str, int] | None = None
+    wait_s: float = 60.0
 
 
 class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +64,7 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     failed: int
     workers_lost: int
+    seen: Seen = msgspec.field(default_factory=Seen)
 
 
 @dataclass
@@ -63,6 +74,8 @@ class _Worker:
     index: int
     pid: int
     heard_ns: int
+    copy: Copy | None = None  # of the journal of a worker that does not write to our disk
+    rtt_ns: int = 0
     ready: bool = False
     lost: bool = False
     beat: Beat | None = None
@@ -99,6 +112,8 @@ class Coordinator:
             (protocol.CLAIM, self._on_claim),
             (protocol.READY, self._on_ready),
             (protocol.BEAT, self._on_beat),
+            (protocol.PING, self._on_ping),
+            (protocol.BATCH, self._on_batch),
         ):
             self._runner.register_message(kind, listener)
 
@@ -158,6 +173,7 @@ class Coordinator:
             finished=sum(beat.finished for beat in beats),
             failed=sum(beat.failed for beat in beats),
             workers_lost=len(self.lost),
+            seen=together(beat.seen for beat in beats if beat.seen is not None),
         )
 
     def interrupt(self) -> None:
@@ -165,6 +181,8 @@ class Coordinator:
         self._stop(clock.monotonic_ns(), STOPPED_BY_USER)
 
     def _stop(self, at_ns: int, reason: str) -> None:
+        if self._stopped_ns:  # several workers may come to it by themselves, and their words cross
+            self._stopped_ns = min(self._stopped_ns, at_ns)
         if self.over or self._stopped_ns:
             return
         self._stopped_ns, self.stop_reason = at_ns, reason
@@ -200,24 +218,26 @@ class Coordinator:
 
     def _on_claim(self, msg: Any, **_: object) -> None:
         claim = protocol.unpack(msg.data, Claim)
-        reason = self._refusal(msg.node_id, claim)
+        reason = self._refusal(msg.node_id)
         if reason:
             self._send(protocol.REFUSE, Refusal(self._run, reason), msg.node_id)
             return
         assert self._plan is not None
         index = len(self._clients)
-        self._clients[msg.node_id] = _Worker(index, claim.pid, clock.monotonic_ns())
-        self._send(protocol.ASSIGN, _assignment(self._plan, index), msg.node_id)
+        worker = _Worker(index, claim.pid, clock.monotonic_ns())
+        assignment = _assignment(self._plan, index)
+        if claim.place != protocol.place_id():
+            assignment = _sent_along(assignment, self._plan)
+            worker.copy, worker.pid = Copy(rundir.journal_path(self._plan.directory, index)), NOT_OURS
+        self._clients[msg.node_id] = worker
+        self._send(protocol.ASSIGN, assignment, msg.node_id)
 
-    def _refusal(self, client: str, claim: Claim) -> str:
+    def _refusal(self, client: str) -> str:
         """Why a claim gets no shard; empty when it gets one."""
         if self._plan is None or self.over or self._t0_ns:
             return "no run is waiting for workers"
         if client in self._clients:
             return "this worker has its shard already"
-        if claim.machine != protocol.machine_id():
-            self.fail("a worker runs on another machine; all workers must run on this one")
-            return self.error
         if len(self._clients) == self._plan.workers:
             return "all shards are taken"
         return ""
@@ -227,10 +247,22 @@ class Coordinator:
         worker = self._heard(msg.node_id, ready.run)
         if worker is None or self._plan is None or self.over:
             return
-        worker.ready = True
-        if sum(w.ready for w in self._clients.values()) == self._plan.workers and not self._t0_ns:
-            self._t0_ns = clock.monotonic_ns() + START_DELAY_NS
+        worker.ready, worker.rtt_ns = True, ready.rtt_ns
+        workers = self._clients.values()
+        if sum(w.ready for w in workers) == self._plan.workers and not self._t0_ns:
+            delay_ns = START_DELAY_NS + START_DELAY_RTTS * max(w.rtt_ns for w in workers)
+            self._t0_ns = clock.monotonic_ns() + delay_ns
             self._send_all(protocol.GO, Go(self._run, self._t0_ns))
+
+    def _on_ping(self, msg: Any, **_: object) -> None:
+        ping = protocol.unpack(msg.data, Ping)
+        self._send(protocol.PONG, Pong(ping.sent_ns, clock.monotonic_ns()), msg.node_id)
+
+    def _on_batch(self, msg: Any, **_: object) -> None:
+        batch = protocol.unpack(msg.data, Batch)
+        worker = self._heard(msg.node_id, batch.run)
+        if worker is not None and worker.copy is not None:
+            self._send(protocol.ACK, Ack(self._run, worker.copy.take(batch)), msg.node_id)
 
     def _on_beat(self, msg: Any, **_: object) -> None:
         beat = protocol.unpack(msg.data, Beat)
@@ -283,6 +315,16 @@ def _assignment(plan: LoadPlan, index: int) -> Assignment:
         options=options,
         reactor=plan.reactor,
     )
+
+
+def _sent_along(assignment: Assignment, plan: LoadPlan) -> Assignment:
+    """With the shard's rows in it, for a worker that cannot read our disk."""
+    shard = Schedule.load(assignment.schedule_path).shard(assignment.worker, assignment.workers)
+    file = plan.directory / f"shard-{assignment.worker}.npz"
+    shard.save(file)
+    schedule = file.read_bytes()
+    file.unlink()
+    return msgspec.structs.replace(assignment, schedule_path="", journal_path="", schedule=schedule)
 
 
 def watch(coordinator: Coordinator) -> None:

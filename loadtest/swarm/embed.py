@@ -12,16 +12,16 @@ from types import FrameType
 import gevent
 import locust.runners
 from locust.env import Environment
+from locust.exception import RPCError
 from locust.runners import MasterRunner
 
 from loadtest import clock
-from loadtest.errors import GoodputError
+from loadtest.errors import InvalidError, UsageError
 from loadtest.supervise import Server, python_module
 from loadtest.swarm.coordinator import Coordinator, LoadPlan, LoadProgress
 from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.users import ReplayUser
 
-START_LIMIT_S = 60.0
 POLL_S = 0.1
 
 OnProgress = Callable[[LoadProgress], None]
@@ -38,31 +38,34 @@ class LoadOutcome:
 
 
 def run_load(plan: LoadPlan, on_progress: OnProgress | None = None) -> LoadOutcome:
-    """Offer the schedule in `plan.directory` and return when all is drained; raises GoodputError when it cannot start.
+    """Offer the schedule in `plan.directory` and return when all is drained; raises InvalidError when it cannot start.
 
     SIGINT and SIGTERM stop the run early and in order; a second one raises KeyboardInterrupt.
     """
-    _quiet_locust()
+    quiet_locust()
     environment = Environment(user_classes=[ReplayUser])
     with ExitStack() as stack:
-        pressed = stack.enter_context(_interruption())
+        pressed = stack.enter_context(interruption())
         children = _start_runner(environment, plan, stack)
         coordinator = Coordinator(environment)
         coordinator.begin(plan)
         environment.events.user_error.add_listener(lambda exception, **_: coordinator.fail(str(exception)))
+        stack.callback(_quit, environment)
         _await_workers(environment, plan, children, pressed)
         assert environment.runner is not None
         gevent.spawn(environment.runner.start, plan.workers, float(min(plan.workers, 100)))
         _attend(coordinator, children, pressed, on_progress)
-        _quit(environment)
     if coordinator.error:
-        raise GoodputError(coordinator.error, code="worker_failed")
+        raise InvalidError(coordinator.error, code="worker_failed")
     reason = coordinator.stop_reason
     return LoadOutcome(coordinator.interrupted, coordinator.stopped_at_s, reason, tuple(coordinator.lost))
 
 
 def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) -> list[Server]:
-    """The local runner with a replayer, or a master with its worker processes (warming up side by side)."""
+    """The local runner with a replayer, or a master: of workers that join it, or of worker processes of its own."""
+    if plan.bind is not None:
+        _create_master(environment, *plan.bind)
+        return []
     if plan.workers == 1:
         environment.create_local_runner()
         Replayer(environment)
@@ -77,6 +80,17 @@ def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) ->
     return children
 
 
+def _create_master(environment: Environment, host: str, port: int) -> None:
+    try:
+        environment.create_master_runner("*" if host == "0.0.0.0" else host, port)
+    except (SystemExit, RPCError):  # Locust leaves the program when the port is taken
+        raise UsageError(
+            f"a master cannot listen at {host}:{port}",
+            hint="another program may listen there; choose with --master-bind HOST:PORT",
+            code="master_port",
+        ) from None
+
+
 def _worker_process(plan: LoadPlan, index: int, port: int) -> Server:
     argv = python_module("loadtest.swarm.worker", "127.0.0.1", str(port))
     return Server(argv, log=plan.directory / f"worker-{index}.log", name=f"worker {index}")
@@ -89,15 +103,16 @@ def _await_workers(
     runner = environment.runner
     if not isinstance(runner, MasterRunner):
         return
-    give_up_ns = clock.monotonic_ns() + int(START_LIMIT_S * 1e9)
+    give_up_ns = clock.monotonic_ns() + int(plan.wait_s * 1e9)
     while runner.worker_count < plan.workers and not pressed():
         for child in children:
             if child.exit_status is not None:
                 raise child.died()
         if clock.monotonic_ns() > give_up_ns:
-            raise GoodputError(
-                f"only {runner.worker_count} of {plan.workers} workers came up within {START_LIMIT_S:g} s",
-                hint=f"their logs are in {plan.directory}",
+            where = f"their logs are in {plan.directory}" if children else "start goodput worker on each machine"
+            raise InvalidError(
+                f"only {runner.worker_count} of {plan.workers} workers came up within {plan.wait_s:g} s",
+                hint=f"nothing was sent; {where}",
                 code="workers_missing",
             )
         gevent.sleep(0.02)
@@ -127,7 +142,7 @@ def _quit(environment: Environment) -> None:
 
 
 @contextmanager
-def _interruption() -> Iterator[Callable[[], bool]]:
+def interruption() -> Iterator[Callable[[], bool]]:
     """A function that tells whether the user asked to stop.
 
     gevent lets Python's own signal handlers run a few times a second, so a flag is enough.
@@ -148,7 +163,7 @@ def _interruption() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _quiet_locust() -> None:
+def quiet_locust() -> None:
     """Locust logs to the root logger and warns about CPU there; our validity section says it better."""
     logging.getLogger("locust").setLevel(logging.CRITICAL)
     locust.runners.CPU_WARNING_THRESHOLD = 1_000

@@ -21,6 +21,7 @@ from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.session import Session
 from loadtest.swarm.shape import ReplayShape, planned_workers
 from loadtest.swarm.users import ReplayUser
+from loadtest.swarm.webpage import extend_page
 from metrics.errors import MetricsError
 from workloads.errors import WorkloadError
 
@@ -58,6 +59,7 @@ def on_init(environment: Environment, **_: object) -> None:
         environment.events.test_start.add_listener(on_test_start)
         environment.events.test_stopping.add_listener(on_test_stopping)
         environment.events.test_stop.add_listener(on_test_stop)
+        extend_page(environment)
 
 
 def on_test_start(environment: Environment, **_: object) -> None:

@@ -2,16 +2,21 @@
 
     worker        -> coordinator   Claim      a user has started here: which shard is mine?
     coordinator   -> worker        Assignment shard `worker` of `workers`, or Refusal
+    worker        -> coordinator   Ping       what does your clock say? (only from another disk)
+    coordinator   -> worker        Pong       that
     worker        -> coordinator   Ready      loaded, garbage collector frozen
     coordinator   -> worker        Go         the instant of scheduled_s == 0, once everybody is ready
     worker        -> coordinator   Beat       each second, and a last one when done
+    worker        -> coordinator   Batch      the next piece of its journal (only from another disk)
+    coordinator   -> worker        Ack        how much of that journal is here
     coordinator   -> worker        Stop       the user pressed Ctrl-C, or the run is not yours any more
 
-Every message but Claim carries the run's id, the fence: a worker that wakes up in a later run is told to stop.
+Every message about a run carries its id, the fence: a worker that wakes up in a later run is told to stop.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +24,7 @@ import msgspec
 
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
+from loadtest.replay.tally import Seen
 
 CLAIM = "goodput.claim"
 ASSIGN = "goodput.assign"
@@ -27,19 +33,25 @@ READY = "goodput.ready"
 GO = "goodput.go"
 BEAT = "goodput.beat"
 STOP = "goodput.stop"
+PING = "goodput.ping"
+PONG = "goodput.pong"
+BATCH = "goodput.batch"
+ACK = "goodput.ack"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MOUNTS = Path("/proc/self/ns/mnt")
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A worker asks for its shard; `machine` tells whether its monotonic clock and its disk are ours."""
+    """A worker asks for its shard; `place` tells whether its monotonic clock and its disk are the coordinator's."""
 
-    machine: str
+    place: str
     pid: int
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One shard of a run: everything a worker needs, small because a shard is a pure function of the schedule."""
+    """One shard of a run. A worker at the coordinator's place reads the whole schedule from the disk and writes its
+    journal there; any other gets `schedule`, the bytes of a schedule.npz with its rows, and chooses its own paths."""
 
     run: str
     worker: int
@@ -49,6 +61,7 @@ class Assignment(msgspec.Struct, frozen=True):
     endpoint: Endpoint
     options: SenderOptions
     reactor: str
+    schedule: bytes = b""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -58,15 +71,29 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Ping(msgspec.Struct, frozen=True):
+    """`sent_ns` on the worker's monotonic clock."""
+
+    sent_ns: int
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """A Ping's stamp given back, with the coordinator's monotonic clock."""
+
+    sent_ns: int
+    coordinator_ns: int
+
+
 class Ready(msgspec.Struct, frozen=True):
-    """The shard is loaded and can start."""
+    """The shard is loaded and can start; `rtt_ns` is the way there and back, 0 where nothing was measured."""
 
     run: str
     worker: int
+    rtt_ns: int = 0
 
 
 class Go(msgspec.Struct, frozen=True):
-    """`t0_ns` is the monotonic instant of scheduled_s == 0."""
+    """`t0_ns` is the instant of scheduled_s == 0 on the coordinator's monotonic clock."""
 
     run: str
     t0_ns: int
@@ -84,8 +111,24 @@ class Beat(msgspec.Struct, frozen=True):
     failed: int = 0
     aborted: str = ""  # why this worker ended the run early, by the rule of --abort-on
     aborted_ns: int = 0
+    seen: Seen | None = None  # the latencies so far
     done: bool = False
     error: str = ""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The bytes of a worker's journal from `offset` on."""
+
+    run: str
+    offset: int
+    data: bytes
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """The coordinator has the first `size` bytes of this worker's journal."""
+
+    run: str
+    size: int
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -107,6 +150,8 @@ def unpack(data: bytes, kind: type[Message]) -> Message:
     return msgspec.msgpack.decode(data, type=kind)
 
 
-def machine_id() -> str:
-    """The same text in two processes whose CLOCK_MONOTONIC is one clock."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"
+def place_id() -> str:
+    """The same text in two processes that share their monotonic clock and see the same files."""
+    if not _BOOT_ID.exists():
+        return "this machine"
+    return f"{_BOOT_ID.read_text().strip()} {os.readlink(_MOUNTS)}"

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,10 +18,14 @@ from locust.env import Environment
 from loadtest import clock
 from loadtest.replay.sender import Progress
 from loadtest.swarm import protocol
-from loadtest.swarm.protocol import Assignment, Beat, Claim, Go, Ready, Stop
+from loadtest.swarm.clocks import ClockOffset
+from loadtest.swarm.courier import Courier
+from loadtest.swarm.protocol import Ack, Assignment, Beat, Claim, Go, Pong, Ready, Stop
+from metrics import rundir
 
 POLL_S = 0.05
 BEAT_NS = 1_000_000_000
+HOME = Path("runs")  # for the journals of shards that come from another machine
 PRIORITY_CHANGE = -10  # of the nice value, while measuring
 
 
@@ -68,14 +73,23 @@ def build_shard(assignment: Assignment, on_request: OnRequest) -> Shard:
 class Replayer:
     """One per process. It, not a Locust user, owns the sender."""
 
-    def __init__(self, environment: Environment, build: BuildShard = build_shard) -> None:
+    def __init__(
+        self, environment: Environment, build: BuildShard = build_shard, *, home: Path = HOME, place: str = ""
+    ) -> None:
+        """A shard from another place is kept in a folder of `home`; `place` pretends to be elsewhere."""
         assert environment.runner is not None
         self.stopping = Event()
         self._runner = environment.runner
         self._request = environment.events.request
         self._build = build
+        self._home, self._place = home, place or protocol.place_id()
         self._claimed = False
         self._assignment: Assignment | None = None
+        self._offset = ClockOffset(lambda ping: self._send(protocol.PING, ping))
+        self._courier: Courier | None = None
+        self.last_beat: Beat | None = None
+        self.folder: Path | None = None  # with the journal of a shard from another place
+        self.deserted = False  # the master is not there any more
         self._shard: Shard | None = None
         self._started = False
         self._nice_before = 0
@@ -83,6 +97,8 @@ class Replayer:
         self._runner.register_message(protocol.REFUSE, lambda **_: None)
         self._runner.register_message(protocol.GO, self._on_go)
         self._runner.register_message(protocol.STOP, self._on_stop)
+        self._runner.register_message(protocol.PONG, self._on_pong)
+        self._runner.register_message(protocol.ACK, self._on_ack)
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stopping.add_listener(self._on_test_stopping)
         _replayers[environment] = self
@@ -91,7 +107,22 @@ class Replayer:
         """Ask for this process's shard, once per test."""
         if not self._claimed:
             self._claimed = True
-            self._send(protocol.CLAIM, Claim(protocol.machine_id(), os.getpid()))
+            self._send(protocol.CLAIM, Claim(self._place, os.getpid()))
+
+    @property
+    def busy(self) -> bool:
+        """True from the assignment of a shard until its journal is closed and delivered."""
+        return self._shard is not None or self._courier is not None
+
+    def interrupt(self, *, deserted: bool = False) -> None:
+        """Stop sending: by the user of this machine, or because there is no master any more."""
+        self.deserted = self.deserted or deserted
+        self._stop()
+
+    def say_again(self) -> None:
+        """Repeat the last word, should it have been lost on the way."""
+        if self.last_beat is not None and not self.busy:
+            self._send(protocol.BEAT, self.last_beat)
 
     def _on_test_start(self, **_: object) -> None:
         self._claimed = False
@@ -104,25 +135,50 @@ class Replayer:
 
     def _on_assign(self, msg: Any, **_: object) -> None:
         assignment = protocol.unpack(msg.data, Assignment)
-        if self._shard is not None:  # still busy with an older run: never two senders in one process
+        if self.busy:  # still with an older run: never two senders in one process
             self._report(assignment, error="this worker is still busy with an earlier run")
-            return
+        elif assignment.schedule:
+            gevent.spawn(self._get_ready, assignment)  # not in here: the clock's answers must get in
+        else:
+            self._get_ready(assignment)
+
+    def _get_ready(self, assignment: Assignment) -> None:
         try:
+            if assignment.schedule:
+                assignment = self._settle(assignment)
+                self._offset.measure()
             self._shard = self._build(assignment, self._fire)
         except Exception as error:  # a worker must say why it cannot start, whatever the reason
+            self._courier = None
             self._report(assignment, error=f"{type(error).__name__}: {error}")
             return
         self._assignment = assignment
         self._started = False
         self._nice_before = _enter_measured_window()
-        self._send(protocol.READY, Ready(assignment.run, assignment.worker))
+        self._send(protocol.READY, Ready(assignment.run, assignment.worker, self._offset.rtt_ns))
+
+    def _settle(self, assignment: Assignment) -> Assignment:
+        """Make a folder of our own for a shard that was sent along, and a courier for its journal."""
+        name = f"{PurePath(assignment.run).name}_worker-{assignment.worker}"
+        self.folder = rundir.create(self._home / name).resolve()
+        schedule, journal = self.folder / rundir.SCHEDULE, rundir.journal_path(self.folder, assignment.worker)
+        schedule.write_bytes(assignment.schedule)
+        self._courier = Courier(assignment.run, journal, lambda batch: self._send(protocol.BATCH, batch))
+        return msgspec.structs.replace(assignment, schedule_path=str(schedule), journal_path=str(journal))
+
+    def _on_pong(self, msg: Any, **_: object) -> None:
+        self._offset.heard(protocol.unpack(msg.data, Pong))
+
+    def _on_ack(self, msg: Any, **_: object) -> None:
+        if self._courier is not None:
+            self._courier.heard(protocol.unpack(msg.data, Ack))
 
     def _on_go(self, msg: Any, **_: object) -> None:
         go = protocol.unpack(msg.data, Go)
         if self._assignment is None or self._shard is None or self._started or go.run != self._assignment.run:
             return
         self._started = True
-        gevent.spawn(self._replay, self._assignment, self._shard, go.t0_ns)
+        gevent.spawn(self._replay, self._assignment, self._shard, go.t0_ns - self._offset.offset_ns)
 
     def _on_stop(self, msg: Any, **_: object) -> None:
         stop = protocol.unpack(msg.data, Stop)
@@ -137,6 +193,7 @@ class Replayer:
             self._shard.sender.stop()
         else:
             self._shard.close()
+            self._courier = None
             self._forget()
 
     def _forget(self) -> None:
@@ -151,7 +208,16 @@ class Replayer:
             error = f"{type(failure).__name__}: {failure}"
         finally:
             self._forget()
+        self._deliver()
         self._report(assignment, shard, done=True, error=error)
+
+    def _deliver(self) -> None:
+        """Wait until the master has the whole journal, or is known to be gone."""
+        courier = self._courier
+        while courier is not None and not courier.delivered and not self.deserted:
+            courier.turn()
+            gevent.sleep(POLL_S)
+        self._courier = None
 
     def _drive(self, assignment: Assignment, shard: Shard, t0_ns: int) -> None:
         """Let the sender work until it is done; the journal is closed whatever happens."""
@@ -162,6 +228,8 @@ class Replayer:
                 shard.turn(POLL_S)
                 if clock.monotonic_ns() >= next_beat_ns:
                     self._report(assignment, shard)
+                    if self._courier is not None:
+                        self._courier.turn()
                     next_beat_ns = clock.monotonic_ns() + BEAT_NS
         finally:
             shard.close()
@@ -169,7 +237,10 @@ class Replayer:
     def _report(self, assignment: Assignment, shard: Shard | None = None, done: bool = False, error: str = "") -> None:
         beat = Beat(assignment.run, assignment.worker, done=done, error=error)
         if shard is not None:
-            beat = msgspec.structs.replace(beat, **shard.sender.progress()._asdict())
+            progress = shard.sender.progress()
+            aborted_ns = progress.aborted_ns and progress.aborted_ns + self._offset.offset_ns
+            beat = msgspec.structs.replace(beat, **progress._replace(aborted_ns=aborted_ns)._asdict())
+        self.last_beat = beat
         self._send(protocol.BEAT, beat)
 
     def _fire(self, name: str, response_ms: float, size: int, error: str | None) -> None:
@@ -182,7 +253,7 @@ class Replayer:
             context={},
         )
 
-    def _send(self, kind: str, message: Claim | Ready | Beat) -> None:
+    def _send(self, kind: str, message: msgspec.Struct) -> None:
         self._runner.send_message(kind, protocol.pack(message))
 
 

@@ -14,7 +14,7 @@ from loadtest.record import begin, finish, planned_info
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
-from loadtest.target import LiveTarget, LoadSettings, Measurement, merged
+from loadtest.target import LiveTarget, LoadSettings, Measurement, merged, run_id
 from loadtest.workload import Workload, rejections
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
@@ -42,7 +42,7 @@ class Session:
             requests=options.requests,
             seed=options.seed,
         )
-        settings = LoadSettings(SenderOptions(), workers)
+        settings = LoadSettings(SenderOptions(slo=options.slo), workers)
         with LiveTarget(Endpoint.parse(host, model=options.model or None), settings) as target:
             trace = workload.read(target.facts.max_model_len)
             schedule = workload.schedule(trace)
@@ -55,7 +55,8 @@ class Session:
                 rejected=rejections(trace),
             )
             begin(schedule, info, directory)
-            plan = LoadPlan(directory.name, directory, target.endpoint, settings.options, workers)
+            run = run_id(directory.name, schedule.salt)
+            plan = LoadPlan(run, directory, target.endpoint, settings.options, workers)
         return Session(plan, schedule, info)
 
     def close(self, coordinator: Coordinator) -> ExitCode:

@@ -23,10 +23,12 @@ REACTORS = ("hub", "epoll")
 
 def build(assignment: Assignment, on_request: OnRequest) -> Shard:
     """Everything a worker needs to start at a word; raises what reading the schedule or making files raises."""
-    schedule = Schedule.load(assignment.schedule_path).shard(assignment.worker, assignment.workers)
+    schedule = Schedule.load(assignment.schedule_path)
+    if not assignment.schedule:
+        schedule = schedule.shard(assignment.worker, assignment.workers)
     reactor, turn = _reactor(assignment.reactor)
-    journal = JournalWriter(Path(assignment.journal_path), assignment.worker)
-    recorder = Recorder(journal, schedule, assignment.worker)
+    journal = JournalWriter(Path(assignment.journal_path), assignment.worker, assignment.run)
+    recorder = Recorder(journal, schedule, assignment.worker, assignment.options.slo)
     sender = Sender(
         assignment.endpoint,
         schedule,

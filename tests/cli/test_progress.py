@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from loadtest import clock
-from loadtest.cli.progress import ProgressLine
+from loadtest.cli.progress import ProgressLine, so_far
+from loadtest.replay.tally import Seen, Tally, quantile_s, together
 from loadtest.swarm.coordinator import LoadProgress
+from metrics.records import Outcome, empty_rows
 
 NOW = LoadProgress(elapsed_s=12.4, planned=5, sent=240, in_flight=31, finished=209, failed=2, workers_lost=1)
 
@@ -14,8 +16,47 @@ NOW = LoadProgress(elapsed_s=12.4, planned=5, sent=240, in_flight=31, finished=2
 def test_one_line_says_it_all() -> None:
     """Time, requests, what is in flight, and what went wrong."""
     line = ProgressLine(5400, 900.0).line(NOW)
-    assert "12 of 900 s  sent 240 of 5400  in flight 31  failed 2  workers lost 1" == line
+    assert "12 of 900 s  sent 240 of 5400 (19.4/s)  in flight 31  failed 2  workers lost 1" == line
     assert len(line) < 80
+
+
+def test_the_second_line_shows_what_was_seen_so_far() -> None:
+    """Quantiles of what has finished, the good share, the client's own lag; nothing before anything finished."""
+    tally = Tally("ttft=500ms,tpot=20ms")
+    assert "" == so_far(tally.seen)
+    rows = empty_rows(1)
+    rows["scheduled_s"], rows["sent_s"], rows["first_token_s"], rows["last_token_s"] = 1.0, 1.001, 1.1, 1.5
+    rows["outcome"], rows["output_tokens"], rows["done_s"] = Outcome.OK, 21, 1.5
+    for _ in range(9):
+        tally.add(rows)
+    rows["outcome"] = Outcome.TIMEOUT
+    tally.add(rows)
+    line = so_far(tally.seen)
+    # 100, 20 and 1 ms as the middles of their bins: 10 us * 2 ** ((k + 1/2) / 8) for k = 106, 87 and 53.
+    assert "TTFT 102/102 ms  TPOT 19.6/19.6 ms  good 90.0 %  client lag p99 1.03 ms" == line
+    assert len(line) < 80
+
+
+def test_the_warm_up_is_not_seen() -> None:
+    """As in the report."""
+    tally = Tally()
+    rows = empty_rows(1)
+    rows["warmup"] = True
+    tally.add(rows)
+    assert Seen() == tally.seen
+
+
+def test_what_several_workers_saw_is_added_up() -> None:
+    """A quantile of all is read from the sum of the counts."""
+    parts = [Seen(good=2, judged=3), Seen(good=1, judged=1)]
+    parts[0].ttft[40] = 9
+    parts[1].ttft[80] = 1
+    whole = together(parts)
+    assert (3, 4) == (whole.good, whole.judged)
+    assert whole.ttft[40] == 9
+    assert quantile_s(whole.ttft, 0.5) == quantile_s(parts[0].ttft, 0.5)
+    assert quantile_s(whole.ttft, 1.0) == quantile_s(parts[1].ttft, 1.0)
+    assert quantile_s(whole.lag, 0.5) is None
 
 
 def test_a_log_gets_a_line_each_ten_seconds(

@@ -68,7 +68,7 @@ def test_text_names_the_url_and_a_request_to_try(tmp_path: Path) -> None:
     assert '"stream": true' in lines[3]
 
 
-@pytest.mark.parametrize("deployment", ["http://127.0.0.1:8000", "torch:chunked", "emulated:chunky", "nonsense"])
+@pytest.mark.parametrize("deployment", ["http://127.0.0.1:8000", "emulated:chunky", "nonsense"])
 def test_what_cannot_be_served_is_a_usage_error(deployment: str) -> None:
     """Before anything is started."""
     result = CliRunner().invoke(serve, [deployment])

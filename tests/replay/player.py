@@ -56,6 +56,8 @@ class Player:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which a close alone does not
         self._listener.close()
 
     def url(self, path: str = "") -> str:

@@ -133,8 +133,13 @@ def run_of(replayed: Replayed, **info: object) -> Run:
 
 
 def findings(replayed: Replayed, slo: str = "ttft=1s,tpot=100ms", **info: object) -> dict[str, Finding]:
-    """The trust verdict's findings by code."""
-    return {finding.code: finding for finding in assess(run_of(replayed, **info), SLO.parse(slo)).findings}
+    """The trust verdict's findings by code; the evidence of two with one code is put together."""
+    found: dict[str, Finding] = {}
+    for finding in assess(run_of(replayed, **info), SLO.parse(slo)).findings:
+        before = found.get(finding.code)
+        evidence = finding.evidence if before is None else {**finding.evidence, **before.evidence}
+        found[finding.code] = msgspec.structs.replace(finding, evidence=evidence)
+    return found
 
 
 OK = Outcome.OK

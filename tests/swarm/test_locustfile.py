@@ -7,11 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loadtest import clock
 from loadtest.supervise import Server, python_module
 from metrics import rundir
 
@@ -79,3 +82,55 @@ def test_rebalancing_is_refused(server: Server, tmp_path: Path) -> None:
     assert 2 == done.returncode, done.stderr
     assert "--enable-rebalancing" in done.stderr
     assert not (tmp_path / "arrivals").exists()
+
+
+@pytest.mark.live
+def test_a_worker_that_fetches_the_file_from_its_master(server: Server, tmp_path: Path) -> None:
+    """`locust -f - --worker`: the file comes by message, the shard is replayed, both end with 0."""
+    port = free_port()
+    argv = [sys.executable, "-P", "-m", "locust", "-f", "-", "--worker", "--master-host", "127.0.0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([*argv, "--master-port", port], env=environment, stderr=subprocess.DEVNULL) as worker:
+        try:
+            words = ("--master", "--expect-workers", "1", "--master-bind-port", port)
+            done = locust(tmp_path, server.url, *words)
+            assert 0 == done.returncode, done.stderr
+            assert 0 == worker.wait(60)
+        finally:
+            worker.kill()
+    assert COUNT == len((tmp_path / "arrivals").read_text().splitlines())
+
+
+@pytest.mark.live
+def test_the_web_page_starts_a_test(server: Server, tmp_path: Path) -> None:
+    """A form sent as the page sends it: the run takes place, and Locust's statistics count its requests."""
+    port = free_port()
+    argv = [sys.executable, "-P", "-m", "locust", "-f", str(LOCUSTFILE), "--web-port", port, "--host", server.url]
+    asked = ["--requests", str(COUNT), "--rate", "30", "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([*argv, *asked], env=environment, stderr=subprocess.DEVNULL) as page:
+        try:
+            form = f"user_count=1&spawn_rate=1&host={server.url}".encode()
+            assert await_page(f"http://127.0.0.1:{port}/swarm", form)["success"]
+            give_up = clock.monotonic_ns() + 90_000_000_000
+            while not (tmp_path / "run" / rundir.RECORDS).exists():
+                assert clock.monotonic_ns() < give_up, "the test did not end"
+                clock.sleep(0.05)
+            stats = await_page(f"http://127.0.0.1:{port}/stats/requests")["stats"]
+            assert COUNT == next(row["num_requests"] for row in stats if row["name"] == "request")
+        finally:
+            page.terminate()
+    assert "complete" == rundir.read_info(tmp_path / "run").state
+
+
+def await_page(url: str, form: bytes | None = None) -> dict[str, Any]:
+    """What the page answers, once it is there."""
+    give_up = clock.monotonic_ns() + 60_000_000_000
+    while True:
+        try:
+            with urllib.request.urlopen(url, form, timeout=10) as answer:
+                found: dict[str, Any] = json.loads(answer.read())
+                return found
+        except OSError:
+            assert clock.monotonic_ns() < give_up, "Locust's web page did not come up"
+            clock.sleep(0.05)

@@ -1,0 +1,85 @@
+"""`goodput plan`: simulate designs for a workload and an SLO, and print what to build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loadtest.cli import options
+from loadtest.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from loadtest.plan.planner import Planner
+
+
+@click.command(cls=options.Command)
+@click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What is to be served.")
+@click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=1s,tpot=45ms,share=90%.")
+@click.option("--gpus", type=click.IntRange(1), default=16, show_default=True, metavar="N", help="GPUs to build with.")
+@click.option("--rate", type=float, metavar="R", help="Requests per second to carry: how many GPUs does that take?")
+@click.option("--model", default="llama2-70b", show_default=True, metavar="NAME", help="Model to serve.")
+@click.option("--hardware", default="h100", show_default=True, metavar="NAME,...", help="Kinds of GPU to choose from.")
+@click.option("--tp", metavar="N,...", help="Tensor degrees to choose from.  [default: all that fit]")
+@click.option(
+    "--relaxed", type=float, default=2.0, show_default=True, metavar="X", help="The relaxed SLO: X times --slo."
+)
+@click.option("--gpu-hour-usd", metavar="PRICE", help="4.76, or h100=4.76,a100=2.21.  [default: a list price]")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON, too.")
+@click.option("--json", "json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def plan(context: click.Context, /, **given: Any) -> int:
+    """Search arrangements, chunk sizes, tensor degrees, pool splits and hardware for the most goodput per GPU.
+
+    Prints who wins for tokens alone, for a relaxed and for the strict SLO, at what cost; where the winner flips; and
+    where the gain of two pools comes from. All on the simulator (docs/plan.md).
+    """
+    from loadtest.cli import output
+    from reports.text import console
+    from reports.text_plan import render_plan
+
+    if given["rate"] is not None and not 0 < given["rate"] < float("inf"):
+        raise UsageError(f"--rate must be above 0, not {given['rate']:g}", code="not_positive")
+    report = _planner(given).plan(options.command_line(context, seed=str(given["seed"])), given["rate"])
+    if given["out"] is not None:
+        output.write_json(given["out"], report)
+    if given["json"]:
+        output.print_json(report)
+    else:
+        render_plan(report, console())
+    return ExitCode.OK
+
+
+def _planner(given: dict[str, Any]) -> Planner:
+    from loadtest.plan.designs import MAX_MODEL_LEN, Space
+    from loadtest.plan.planner import Planner, prices_of
+    from loadtest.search.windows import Windows
+    from metrics.slo import SLO
+
+    if not given["slo"]:
+        raise UsageError(
+            "a plan needs an SLO", hint="give --slo, or let `goodput search --backend ...` suggest one", code="no_slo"
+        )
+    if not 1 < given["relaxed"] < float("inf"):
+        raise UsageError(f"--relaxed must be above 1, not {given['relaxed']:g}", code="not_positive")
+    kinds = tuple(dict.fromkeys(word.strip() for word in given["hardware"].split(",")))
+    return Planner(
+        Space(given["model"], kinds, given["gpus"], _degrees(given["tp"])),
+        Windows(given["trace"], seed=given["seed"], max_tokens=MAX_MODEL_LEN),
+        SLO.parse(given["slo"]),
+        relaxed=given["relaxed"],
+        prices=prices_of(given["gpu_hour_usd"], kinds),
+        on_step=lambda text: click.echo(text, err=True),
+    )
+
+
+def _degrees(text: str | None) -> tuple[int, ...]:
+    try:
+        degrees = tuple(int(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        degrees = (0,)
+    if any(degree < 1 for degree in degrees):
+        raise UsageError(f"--tp {text!r} is not a list of tensor degrees", hint="write it like 2,4,8", code="bad_tp")
+    return degrees

@@ -1,0 +1,39 @@
+"""Client against server: which lines there are, and whose figures stand in them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metrics.probes import METRICS, Probes, compare
+from metrics.records import EventTimes, Outcome, RecordTable, empty_rows
+from metrics.rundir import Run
+from metrics.runinfo import RunInfo
+
+
+def a_run() -> Run:
+    """Two answered requests, TTFT 100 and 300 ms from sent, and one that failed."""
+    rows = empty_rows(3)
+    rows["outcome"] = [Outcome.OK, Outcome.OK, Outcome.TIMEOUT]
+    rows["scheduled_s"] = rows["sent_s"] = [0.0, 1.0, 2.0]
+    rows["first_token_s"] = [0.1, 1.3, np.nan]
+    rows["last_token_s"] = [0.2, 1.4, np.nan]
+    rows["done_s"] = [0.2, 1.4, 9.0]
+    rows["token_events"] = [2, 2, 0]
+    rows["prompt_tokens"], rows["output_tokens"] = [10, 20, 40], [2, 2, 0]
+    return Run(RunInfo(), RecordTable(rows, EventTimes.empty(3)))
+
+
+def test_only_what_somebody_tells() -> None:
+    """A pool without a figure has None; a quantity that no pool tells has no line; failed requests are not counted."""
+    values = np.full((4, len(METRICS)), np.nan)
+    values[:2, METRICS.index("prompt_tokens")] = [5.0, 35.0]
+    values[2:, METRICS.index("ttft_sum")] = [1.0, 1.3]
+    values[2:, METRICS.index("ttft_count")] = [4.0, 6.0]
+    probes = Probes(np.arange(4.0), np.array([0, 0, 1, 1]), values, ["prefill", "decode"])
+    lines = {line.quantity: line for line in compare(a_run(), probes)}
+    assert {"TTFT, mean", "prompt tokens"} == lines.keys()
+    assert {"prefill": 30.0, "decode": None} == lines["prompt tokens"].servers
+    assert 30.0 == lines["prompt tokens"].client
+    ttft = lines["TTFT, mean"]
+    assert ttft.servers["prefill"] is None
+    np.testing.assert_allclose([0.2, 0.15], [ttft.client or 0, ttft.servers["decode"] or 0])
