@@ -49,7 +49,9 @@ class StalledTarget:
         self.deployment = target.deployment
         self.facts = target.facts
 
-    def measure(self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None) -> Measurement:
+    def measure(
+        self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
+    ) -> Measurement:
         """Measure with the stalls."""
         import gevent
         from gevent.monkey import get_original
@@ -63,7 +65,7 @@ class StalledTarget:
 
         stalls = gevent.spawn(stall)
         try:
-            return self._target.measure(schedule, directory, on_progress)
+            return self._target.measure(schedule, directory, on_progress, abort_on=abort_on)
         finally:
             stalls.kill()
 
