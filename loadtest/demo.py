@@ -30,7 +30,6 @@ ARRANGEMENTS = {
 }
 WORKLOAD = "azure-conv"
 RATE_PER_S = 26.0
-SLO_TEXT = "ttft=500ms,tpot=20ms"
 AROUND_EACH_RUN_S = 4.0  # start of the server, preflight, drain
 SEARCHES_S = 12.0
 SHORTEST_RUN_S = 2.0

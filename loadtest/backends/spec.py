@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from loadtest.backends.hardware import hardware
 from loadtest.backends.kvlink import LINK_GBPS, KvLink
@@ -115,18 +115,18 @@ def _limits(deployment: Deployment, size: PoolSize, perf: PerfModel) -> Limits:
             hint="lower max_model_len, or raise tp or gpu_memory_utilization",
             code="bad_deployment",
         )
+    seqs = max_num_seqs(deployment, deployment.of_pool("max_num_seqs", size.role), _budget(deployment, size.role))
     return Limits(
         num_blocks=num_blocks,
         block_size=block_size,
         watermark_blocks=int(float(deployment["watermark"]) * num_blocks),
-        max_num_seqs=max(1, _max_num_seqs(deployment, size.role) // size.pp),
+        max_num_seqs=max(1, seqs // size.pp),
         reserve_output=deployment["kv_policy"] == "reserve_output",
     )
 
 
-def _max_num_seqs(deployment: Deployment, role: str) -> int:
-    budget = _budget(deployment, role)
-    asked = deployment.of_pool("max_num_seqs", role)
+def max_num_seqs(deployment: Deployment, asked: Any, budget: int) -> int:
+    """Requests that may decode together: what was asked, which the token budget must hold, else what it holds."""
     if asked is None:
         return min(DEFAULT_MAX_NUM_SEQS, budget)
     if int(asked) > budget:

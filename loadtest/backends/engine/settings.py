@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from loadtest.backends.engine.shapes import PRESETS, Shape, read_shape
+from loadtest.backends.spec import max_num_seqs
 from loadtest.deployment import Deployment
 from loadtest.errors import UsageError
 
@@ -17,7 +18,6 @@ Role = Literal["both", "prefill", "decode"]
 
 _KV_BYTES: Final = 1 << 30  # of a worker's KV memory, when nothing else is said; touched only as used
 _MAX_MODEL_LEN: Final = 16384
-_MAX_NUM_SEQS: Final = 256
 _MULTIPLE: Final = 16
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -111,7 +111,7 @@ def resolve(deployment: Deployment) -> Settings:
         kv_lease_s=float(deployment["kv_lease_s"]),
         on_worker_failure=str(deployment["on_worker_failure"]),
         max_num_batched_tokens=_budget(deployment),
-        max_num_seqs=_max_num_seqs(deployment),
+        max_num_seqs=max_num_seqs(deployment, deployment.get("max_num_seqs"), _budget(deployment)),
         long_prefill_token_threshold=int(deployment["long_prefill_token_threshold"]),
         block_size=block_size,
         num_blocks=blocks,
@@ -166,16 +166,3 @@ def _kv_link(deployment: Deployment, *, cpu: bool) -> str:
             f"{deployment}: KV on a GPU is not in shared memory", hint="write kv_link=tcp", code="bad_deployment"
         )
     return link
-
-
-def _max_num_seqs(deployment: Deployment) -> int:
-    budget, asked = _budget(deployment), deployment.get("max_num_seqs")
-    if asked is None:
-        return min(_MAX_NUM_SEQS, budget)
-    if int(asked) > budget:
-        raise UsageError(
-            f"{deployment}: max_num_batched_tokens={budget} has no room for max_num_seqs={asked} decodes",
-            hint="every decode takes one token of the budget: raise it, or lower max_num_seqs",
-            code="bad_deployment",
-        )
-    return int(asked)
