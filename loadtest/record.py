@@ -48,7 +48,7 @@ def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
         state="complete" if stopped is None else "partial",
         stopped_at_s=stopped,
         stop_reason=measurement.stop_reason,
-        server=with_cache_hits(info.server, measurement.table),
+        server=with_cache_hits({**info.server, **measurement.server}, measurement.table),
     )
     rundir.write_info(directory, info)
     return Run(info, measurement.table)
@@ -67,7 +67,7 @@ def planned_info(target: Target, schedule: Schedule) -> RunInfo:
         created_at=clock.utc_now().isoformat(timespec="seconds"),
         deployment=str(deployment),
         arrangement=deployment.arrangement,
-        gpus=deployment.gpus,
+        gpus=facts.gpus or deployment.gpus,
         target_url=facts.url,
         model=facts.model,
         endpoint=facts.endpoint,

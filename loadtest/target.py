@@ -5,10 +5,10 @@ Search, compare, gate and plan see nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import msgspec
@@ -20,6 +20,7 @@ from loadtest.deployment import Deployment
 from loadtest.errors import TargetError
 from loadtest.supervise import Server
 from metrics import rundir
+from metrics.gate.comparable import CLOCK
 from metrics.journal import read_journal
 from metrics.merge import merge
 from metrics.records import RecordTable, Rows
@@ -35,11 +36,15 @@ OnProgress = Callable[["LoadProgress"], None]
 
 
 class Measurement(NamedTuple):
-    """What happened to every planned request; `stopped_at_s` is set when the run was ended early, and why."""
+    """What happened to every planned request; `stopped_at_s` is set when the run was ended early, and why.
+
+    `server` is what only the end of a run can tell of the server.
+    """
 
     table: RecordTable
     stopped_at_s: float | None = None
     stop_reason: str = ""
+    server: Mapping[str, Scalar] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Facts:
     server: dict[str, Scalar] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()  # pages to sample, POOL=URL
+    gpus: int | None = None  # where the deployment's text does not tell
 
 
 class Target(Protocol):
@@ -179,17 +185,27 @@ class SupervisedTarget:
     def measure(
         self, schedule: Schedule, directory: Path, on_progress: OnProgress | None = None, *, abort_on: str = ""
     ) -> Measurement:
-        """As for a live target; after the death of the server requests fail, and `died` tells."""
+        """As for a live target; after the death of the server requests fail, and `died` tells.
+
+        An emulated server's times are a model's, so the run says how far to trust that.
+        """
         assert self._live is not None
-        return self._live.measure(schedule, directory, on_progress, abort_on=abort_on)
+        measured = self._live.measure(schedule, directory, on_progress, abort_on=abort_on)
+        if self.deployment.backend != "emulated":
+            return measured
+        from loadtest.virtual import model_facts
+
+        return measured._replace(server=model_facts(self.deployment, schedule))
 
 
 class SimulatedTarget:
-    """The same cluster on the virtual clock: no socket, no process, no waiting."""
+    """The same cluster on the virtual clock, which its runs say: no socket, no process, no waiting."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.facts = Facts(model=str(deployment.options.get("model", "")))
+        self.facts = Facts(
+            model=str(deployment["model"]), max_model_len=int(deployment["max_model_len"]), server={CLOCK: "virtual"}
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -211,9 +227,11 @@ class SimulatedTarget:
         abort_on: str = "",  # noqa: ARG002
     ) -> Measurement:
         """Simulate the schedule to its end; `directory` stays as it is."""
-        from loadtest.backends.simulator import simulate
+        from loadtest.backends.simulator import run_simulation
+        from loadtest.virtual import server_facts
 
-        return Measurement(simulate(self.deployment, schedule))
+        simulation = run_simulation(self.deployment, schedule)
+        return Measurement(simulation.table, server=server_facts(self.deployment, simulation))
 
 
 def _endpoint(url: str, api: str, model: str) -> Endpoint:

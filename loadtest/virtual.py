@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from loadtest.backends.hardware import hardware
 from loadtest.backends.perfmodel import load_model
 from loadtest.backends.simulator import Simulation, run_simulation
 from loadtest.backends.spec import resolve
 from loadtest.deployment import Deployment
-from loadtest.record import begin, finish, planned_info
-from loadtest.target import Measurement, SimulatedTarget
+from loadtest.record import planned_info, record
+from loadtest.target import SimulatedTarget
 from metrics.energy import Economy, PoolUse, economy
 from metrics.records import Outcome
 from metrics.rundir import Run
 from metrics.runinfo import Scalar
-from metrics.slo import SLO, attain
+from metrics.slo import SLO
 from workloads.schedule import Schedule
 
 GPUS_PER_MACHINE = 8
@@ -25,47 +26,57 @@ GPUS_PER_MACHINE = 8
 
 def record_simulation(deployment: Deployment, schedule: Schedule, directory: Path, slo: SLO | None = None) -> Run:
     """Simulate `schedule` and write the run into `directory`, which exists and is empty (rundir.create)."""
-    info = planned_info(SimulatedTarget(deployment), schedule)
-    info = msgspec.structs.replace(
-        info, name=directory.name, model=resolve(deployment).model, slo="" if slo is None else str(slo)
-    )
-    begin(schedule, info, directory)
-    simulation = run_simulation(deployment, schedule)
-    info = msgspec.structs.replace(info, server=server_facts(deployment, simulation, slo))
-    return finish(info, directory, Measurement(simulation.table))
+    with SimulatedTarget(deployment) as target:
+        info = msgspec.structs.replace(
+            planned_info(target, schedule), name=directory.name, slo="" if slo is None else str(slo)
+        )
+        return record(target, schedule, info, directory)
 
 
-def server_facts(deployment: Deployment, simulation: Simulation, slo: SLO | None = None) -> dict[str, Scalar]:
-    """What a server would tell of itself: its model and how far to trust it, what it did, what that cost."""
+def server_facts(deployment: Deployment, simulation: Simulation) -> dict[str, Scalar]:
+    """What a server would tell of itself, for run.json: how far to trust its model, what it did, what that cost.
+
+    `extrapolated_share` is what validity warns of, and the keys of `costs` are what every bill is made from
+    (metrics.energy.told_economy).
+    """
     stats = simulation.stats
-    spec = resolve(deployment)
-    model = load_model(spec.model)
-    norms = {pool.perf.profile.prefill.norm for pool in spec.pools}
-    facts: dict[str, Scalar] = {
-        "performance_model": model.source,
-        "prefill_form": " and ".join(f"{norm}-norm" for norm in sorted(norms)),
-        "measured": all(pool.perf.profile.measured for pool in spec.pools),
-        "extrapolated_share": stats.extrapolated_share,
+    facts = _model_facts(deployment, simulation)
+    facts |= {
         "preemptions": stats.preemptions,
         "transferred_bytes": stats.transferred_bytes,
         "pipeline_bubble_s": stats.bubble_s,
     }
-    if spec.prefix_block is not None:
+    if resolve(deployment).prefix_block is not None:
         facts["prefix_cache_hits"] = stats.prefix_tokens
-    if (cost := costs(deployment, simulation, slo)) is not None:
-        facts |= msgspec.to_builtins(cost)
+    if (cost := costs(deployment, simulation)) is not None:
+        facts |= {"usd": cost.usd, "wh": cost.wh, "power_model": cost.power_model, "idle_share": cost.idle_share}
     return facts
 
 
-def costs(deployment: Deployment, simulation: Simulation, slo: SLO | None = None) -> Economy | None:
+def model_facts(deployment: Deployment, schedule: Schedule) -> dict[str, Scalar]:
+    """How far to trust the model of an emulated server that was offered `schedule`: the share is the simulator's."""
+    return _model_facts(deployment, run_simulation(deployment, schedule, events=False))
+
+
+def _model_facts(deployment: Deployment, simulation: Simulation) -> dict[str, Scalar]:
+    spec = resolve(deployment)
+    norms = {pool.perf.profile.prefill.norm for pool in spec.pools}
+    return {
+        "performance_model": load_model(spec.model).source,
+        "prefill_form": " and ".join(f"{norm}-norm" for norm in sorted(norms)),
+        "measured": all(pool.perf.profile.measured for pool in spec.pools),
+        "extrapolated_share": simulation.stats.extrapolated_share,
+    }
+
+
+def costs(deployment: Deployment, simulation: Simulation) -> Economy | None:
     """Money and energy from the first arrival to the last token; None when nothing was served."""
     rows = simulation.table.rows
     served = rows[rows["outcome"] == Outcome.OK]
     if not len(served):
         return None
-    good = attain(simulation.table, slo).good if slo is not None else None
-    duration_s = float(served["done_s"].max() - rows["scheduled_s"].min())
-    return economy(_use(deployment, simulation), duration_s, len(served), good)
+    duration_s = float(served["done_s"].max() - np.nanmin(rows["scheduled_s"]))
+    return economy(_use(deployment, simulation), duration_s, len(served))
 
 
 def _use(deployment: Deployment, simulation: Simulation) -> list[PoolUse]:

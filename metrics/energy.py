@@ -13,7 +13,7 @@ Other GPUs were not measured there: `constant`. The share of an idle GPU is an a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -60,7 +60,7 @@ class Economy(msgspec.Struct, frozen=True, kw_only=True):
     idle_share: float  # of all GPU seconds
 
 
-def economy(pools: Sequence[PoolUse], duration_s: float, served: int, good: int | None) -> Economy:
+def economy(pools: Sequence[PoolUse], duration_s: float, served: int, good: float | None = None) -> Economy:
     """Cost and energy over `duration_s`, first arrival to last token; MetricsError when that is not above 0."""
     if not duration_s > 0:
         raise MetricsError(f"a run of {duration_s:g} s has no cost", code="no_duration")
@@ -69,15 +69,36 @@ def economy(pools: Sequence[PoolUse], duration_s: float, served: int, good: int 
     joules = sum(_two_level_j(pool, duration_s) if two_level else pool.machine_power_w * duration_s for pool in pools)
     seconds = sum(pool.instances for pool in pools) * duration_s
     busy = sum(min(pool.prefill_s + pool.decode_s, pool.instances * duration_s) for pool in pools)
+    power_model: PowerModel = "two-level" if two_level else "constant"
+    return _shared_out(usd, joules / 3600, power_model, 1 - busy / seconds, served, good)
+
+
+def told_economy(server: Mapping[str, object], served: int, good: float | None = None) -> Economy | None:
+    """The economy of a run whose run.json tells what it cost as a whole; None where it does not.
+
+    `server` holds `usd` and `wh` of all GPUs from first arrival to last token, `power_model`, and `idle_share` of all
+    GPU seconds; a simulation writes them. They do not depend on an SLO, so any SLO can be asked for afterwards: `good`
+    is how many requests met it. Every report's bill is `summarise(run, slo).economy`.
+    """
+    usd, wh, idle = (server.get(key) for key in ("usd", "wh", "idle_share"))
+    if not (isinstance(usd, int | float) and isinstance(wh, int | float) and isinstance(idle, int | float)):
+        return None
+    power_model: PowerModel = "two-level" if server.get("power_model") == "two-level" else "constant"
+    return _shared_out(usd, wh, power_model, idle, served, good)
+
+
+def _shared_out(
+    usd: float, wh: float, power_model: PowerModel, idle_share: float, served: int, good: float | None
+) -> Economy:
     return Economy(
         usd=usd,
         usd_per_request=_per(usd, served),
         usd_per_good_request=_per(usd, good),
-        wh=joules / 3600,
-        wh_per_request=_per(joules / 3600, served),
-        wh_per_good_request=_per(joules / 3600, good),
-        power_model="two-level" if two_level else "constant",
-        idle_share=1 - busy / seconds,
+        wh=wh,
+        wh_per_request=_per(wh, served),
+        wh_per_good_request=_per(wh, good),
+        power_model=power_model,
+        idle_share=idle_share,
     )
 
 
@@ -110,5 +131,5 @@ def _two_level_j(pool: PoolUse, duration_s: float) -> float:
     return pool.gpus_per_instance * pool.gpu_power_w * share_s
 
 
-def _per(amount: float, count: int | None) -> float | None:
+def _per(amount: float, count: float | None) -> float | None:
     return amount / count if count else None

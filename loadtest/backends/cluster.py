@@ -160,6 +160,10 @@ class Cluster:
         """Seconds a request spent in each phase: one that is here, or that the last `advance` saw end."""
         return ChainMap(self._requests, self._ended, self._reported)[request_id].spans
 
+    def ended(self) -> list[Request]:
+        """The requests whose last token the last `advance` brought."""
+        return list(self._reported.values())
+
     def stats(self) -> ClusterStats:
         """Gauges and counters over all instances."""
         work = [instance.work for instance in self._all]
@@ -347,5 +351,4 @@ class Cluster:
 
     def _retire(self, request: Request) -> None:
         del self._requests[request.request_id]
-        if self._every_token:
-            self._ended[request.request_id] = request
+        self._ended[request.request_id] = request

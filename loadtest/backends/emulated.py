@@ -93,4 +93,10 @@ def emulated_engine(deployment: Deployment, loop: asyncio.AbstractEventLoop) -> 
             hint="write emulated:chunked, emulated:colocated or emulated:disaggregated",
             code="bad_deployment",
         )
+    if deployment["prefix_cache"] == "on":
+        raise UsageError(
+            "the emulated server counts the tokens of a prompt and does not look at them: it has no prefix cache",
+            hint="leave prefix_cache out, or simulate (goodput run --virtual)",
+            code="bad_deployment",
+        )
     return EmulatedEngine(clusters.Cluster(deployment), MonotonicClock(), lambda ring: new_alarm(loop, ring))

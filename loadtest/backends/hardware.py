@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,23 @@ class Hardware(msgspec.Struct, frozen=True):
     gpu_hour_usd: float
     kv_link: str
     kv_latency_us: float
+    source: str = ""  # of its figures, and which of them nobody could verify
+
+
+# What a calibrated server without a GPU runs on: no peaks to compare with, no price; its KV memory is for
+# num_gpu_blocks to say.
+CPU: Final = "cpu"
+_HOST: Final = Hardware(
+    memory_gib=16.0,
+    tflops=0.0,
+    bandwidth_tb_s=0.0,
+    nvlink_gbps=80.0,
+    power_w=0.0,
+    machine_w=0.0,
+    gpu_hour_usd=0.0,
+    kv_link="ib200",
+    kv_latency_us=0.0,
+)
 
 
 class _File(msgspec.Struct):
@@ -37,7 +55,9 @@ def hardware_file() -> _File:
 
 
 def hardware(name: str) -> Hardware:
-    """The GPU of that name; a UsageError names the nearest that exists."""
+    """The GPU of that name, or the CPU; a UsageError names the nearest that exists."""
+    if name == CPU:
+        return _HOST
     table = hardware_file().hardware
     if name not in table:
         near = difflib.get_close_matches(name, table, n=1)

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from loadtest.backends.hardware import Hardware, hardware
+from loadtest.backends.hardware import CPU, Hardware, hardware
 from loadtest.backends.roofline import Roofline
 from loadtest.backends.shape import Shape, read_shape
 from loadtest.errors import UsageError
@@ -109,6 +109,7 @@ class PerfModel:
         prefill, decode = profile.prefill, profile.decode
         self._norm4 = prefill.norm == 4
         self._a = prefill.base_ms * 1e-3
+        self._a4 = (self._a * self._a) * (self._a * self._a)
         self._b, self._h, self._d = (
             ms * 1e-3 * slowdown
             for ms in (prefill.per_token_ms, prefill.per_token_over_2048_ms, prefill.per_attended_ms)
@@ -116,40 +117,52 @@ class PerfModel:
         self._small = _seconds(decode)
         self._large = _seconds(decode.larger or decode)
         self._from_batch = decode.from_batch or 0
+        self._lines: dict[int, tuple[float, float, float, float]] = {}
         # nothing is within the range of measurements when there are none
         self.calibrated_batch = model.calibrated_batch if profile.measured else 0
         self.calibrated_context = model.calibrated_context if profile.measured else 0
 
     def prefill_s(self, tokens: int, attended: int) -> float:
         """An iteration of prompt tokens only; `attended` is S, the sum of c (2 done + c)."""
-        arithmetic = self._b * tokens + self._d * attended
-        if tokens > KNEE_TOKENS:
-            arithmetic += self._h * (tokens - KNEE_TOKENS)
-        if not self._norm4:
-            return self._a + arithmetic
-        fixed, power = self._a * self._a, arithmetic * arithmetic
-        return sqrt(sqrt(fixed * fixed + power * power))
+        return self.mixed_s(tokens, attended, 0, 0)
+
+    def decode_line(self, batch: int) -> tuple[float, float, float, float]:
+        """Of an iteration of `batch` decodes: fixed seconds, seconds per token of context, how much longer the next
+        iteration of the same decodes takes (each has one more token of context), and cK.
+        """
+        line = self._lines.get(batch)
+        if line is None:
+            base, beta, beta2, cx, ck = self._small if batch < self._from_batch else self._large
+            over = beta2 * (batch - KNEE_BATCH) if batch > KNEE_BATCH else 0.0
+            line = self._lines[batch] = (base + beta * batch + over, ck + cx / batch, ck * batch + cx, ck)
+        return line
 
     def decode_s(self, batch: int, context: int) -> float:
         """An iteration of `batch` decodes whose contexts add up to `context` tokens."""
-        base, beta, beta2, cx, ck = self._small if batch < self._from_batch else self._large
-        over = beta2 * (batch - KNEE_BATCH) if batch > KNEE_BATCH else 0.0
-        return base + beta * batch + over + (ck + cx / batch) * context
+        line = self.decode_line(batch)
+        return line[0] + line[1] * context
 
     def decode_growth_s(self, batch: int) -> float:
-        """How much longer the next iteration of the same decodes takes: each has one more token of context."""
-        _, _, _, cx, ck = self._small if batch < self._from_batch else self._large
-        return ck * batch + cx
+        """How much longer the next iteration of the same decodes takes."""
+        return self.decode_line(batch)[2]
 
     def mixed_s(self, tokens: int, attended: int, batch: int, context: int) -> float:
         """Prompt tokens and decodes in one iteration; either may be absent."""
         if not tokens:
             return self.decode_s(batch, context)
+        tokens += batch
+        seconds = self._b * tokens + self._d * attended
+        if tokens > KNEE_TOKENS:
+            seconds += self._h * (tokens - KNEE_TOKENS)
+        if self._norm4:
+            power = seconds * seconds
+            seconds = sqrt(sqrt(self._a4 + power * power))
+        else:
+            seconds += self._a
         if not batch:
-            return self.prefill_s(tokens, attended)
-        base, beta, beta2, _, ck = self._small if batch < self._from_batch else self._large
-        over = beta2 * (batch - KNEE_BATCH) if batch > KNEE_BATCH else 0.0
-        return max(self.prefill_s(tokens + batch, attended), base + beta * batch + over) + ck * context
+            return seconds
+        fixed_s, _, _, ck = self.decode_line(batch)
+        return (seconds if seconds > fixed_s else fixed_s) + ck * context
 
     def kv_tokens(self, gpu_memory_utilization: float, stages: int = 1) -> int:
         """How many tokens of KV cache fit beside the weights; 0 when the weights alone do not fit."""
@@ -226,11 +239,11 @@ def load_perf_model(name: str, hardware_name: str, tp: int, power_cap_w: float |
     for profile in model.profiles:
         if (profile.hardware, profile.tp) == (hardware_name, tp):
             return PerfModel(model, profile, slowdown)
-    if not model.hidden or tp & (tp - 1):
+    if not model.hidden or tp & (tp - 1) or hardware_name == CPU:
         known = ", ".join(f"hardware={profile.hardware},tp={profile.tp}" for profile in model.profiles)
         raise UsageError(
             f"{name} was not measured with hardware={hardware_name},tp={tp}"
-            + (", and tp of the roofline is a power of two" if model.hidden else ""),
+            + (", and tp of the roofline is a power of two" if model.hidden and hardware_name != CPU else ""),
             hint=f"measured for {name}: {known}",
             code="unknown_profile",
         )
@@ -244,14 +257,13 @@ def capped_slowdown(gpu: Hardware, power_cap_w: float | None) -> float:
     """
     if power_cap_w is None:
         return 1.0
-    share = power_cap_w / gpu.power_w
-    if not 0.5 <= share <= 1:
+    if not gpu.power_w / 2 <= power_cap_w <= gpu.power_w:
         raise UsageError(
             f"power_cap_w={power_cap_w:g} is outside {gpu.power_w / 2:g} to {gpu.power_w:g} W",
             hint="what happens below half the power is not known",
             code="bad_deployment",
         )
-    return 1 + CAPPED_PROMPT_SLOWDOWN * (1 - share) / 0.5
+    return 1 + CAPPED_PROMPT_SLOWDOWN * (1 - power_cap_w / gpu.power_w) / 0.5
 
 
 @cache

@@ -8,17 +8,15 @@ tests/backends/test_quick.py keeps true; this one is several times faster.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
 from loadtest.backends.instance import Work
 from loadtest.backends.memory import Limits
-from loadtest.backends.perfmodel import PerfModel
 from loadtest.backends.policies import Chunked, Colocated, ColocatedPrefillFirst
 from loadtest.backends.spec import ClusterSpec, Pool
-from loadtest.backends.stretch import Stretch
+from loadtest.backends.stretch import Stretch, iterations_over
 
 
 class Served(NamedTuple):
@@ -28,14 +26,13 @@ class Served(NamedTuple):
     first_token: list[float]
     done: list[float]
     joined: list[int]
-    stretches: deque[Stretch]  # none are kept where nobody wants token times
+    stretches: list[Stretch]  # none are kept where nobody wants token times
     work: Work
 
     @classmethod
-    def empty(cls, count: int, *, events: bool) -> Served:
+    def empty(cls, count: int) -> Served:
         """Of so many requests, before anything happened."""
-        stretches = deque[Stretch](maxlen=None if events else 0)
-        return cls([0.0] * count, [0.0] * count, [0.0] * count, [0] * count, stretches, Work())
+        return cls([0.0] * count, [0.0] * count, [0.0] * count, [0] * count, [], Work())
 
 
 def applies(spec: ClusterSpec) -> bool:
@@ -55,17 +52,17 @@ def serve(pool: Pool, arrive: list[float], prompts: list[int], outputs: list[int
     budget, chunked, alone = policy.budget, isinstance(policy, Chunked), isinstance(policy, ColocatedPrefillFirst)
     slots, slack, free = pool.limits.max_num_seqs, pool.limits.block_size - 1, _tokens(pool.limits)
     most_batch, most_context = pool.perf.calibrated_batch, pool.perf.calibrated_context
-    served = Served.empty(count, events=events)
-    started, first_token, done, joined, stretches, work = served
-    ends, now = list[int](), 0.0  # `ends`: a heap of (tick of the last token) * count + request
-    head = part = tick = batch = context = long = 0  # `part` tokens of prompt `head` are computed
+    lines = [(0.0, 0.0, 0.0, 0.0), *map(pool.perf.decode_line, range(1, slots + 1))]  # by batch
+    started, first_token, done, joined, stretches, work = served = Served.empty(count)
+    ends, busy_s, prefill_s, outside_s, now = list[int](), 0.0, 0.0, 0.0, 0.0
+    head = part = tick = batch = context = long = 0
     while head < count or ends:
-        idle = not ends and not part and arrive[head] >= now
-        now = arrive[head] if idle else now
+        if idle := not ends and not part and arrive[head] >= now:
+            now = arrive[head]
         tokens, attended, first, decodes = 0, 0, head, 0 if alone else batch
         while head < count and (idle or part or arrive[head] < now):  # compose: prompts of this iteration
             idle = False
-            left = piece = prompts[head] - part
+            left = piece = prompts[head] - part  # `part` tokens of prompt `head` are computed
             if chunked:
                 piece = min(left, budget - decodes - tokens)
             elif tokens and decodes + tokens + left > budget:
@@ -83,39 +80,42 @@ def serve(pool: Pool, arrive: list[float], prompts: list[int], outputs: list[int
                 break
             head, part = head + 1, 0
         if tokens:
-            seconds = mixed_s(tokens, attended, decodes, context)
-            run = Stretch(now + seconds, 0.0, 0.0, 1 if decodes else 0)
-            work.prefill_s += seconds
-            work.prefill_iterations += 1
-        else:
-            until = arrive[head] if head < count else inf
-            run = _stretch(pool.perf, now, batch, context, ends[0] // count - tick + 1, until)
-            decodes, seconds = batch, run.lasts(run.iterations)
-        if decodes:
-            stretches.append(run)
-            tick, context = tick + run.iterations, context + batch * run.iterations
-        now += seconds
-        work.busy_s += seconds
+            run, seconds = min(decodes, 1), mixed_s(tokens, attended, decodes, context)
+            prefill_s, work.prefill_iterations = prefill_s + seconds, work.prefill_iterations + 1
+            if events and run:
+                stretches.append(Stretch(now + seconds, 0.0, 0.0, 1))
+        else:  # decodes up to the iteration that ends a request, or in which the next one arrives
+            fixed_s, slope_s, step_s, _ = lines[batch]
+            decodes, first_s, until = batch, fixed_s + slope_s * context, arrive[head] if head < count else inf
+            run, seconds = _cut(now, first_s, step_s, ends[0] // count - tick + 1, until)
+            if events:
+                stretches.append(Stretch(now, first_s, step_s, run))
+        tick, context = tick + run, context + batch * run
+        now, busy_s = now + seconds, busy_s + seconds
         if long or decodes > most_batch:
-            work.extrapolated_s += seconds
+            outside_s += seconds
         for request in range(first, head):  # prompts completed: their first tokens
             first_token[request], joined[request] = now, tick
             batch, context = batch + 1, context + prompts[request] + 1
-            heappush(ends, (tick + outputs[request] - 2) * count + request)
+            heappush(ends, (tick + outputs[request] - 2) * count + request)  # by the tick of its last token
         while ends and ends[0] < tick * count:  # last tokens
             request = heappop(ends) % count
             total = prompts[request] + outputs[request]
             done[request], batch, context, free = now, batch - 1, context - total, free + total + slack
             long -= total > most_context
+    work.busy_s, work.prefill_s, work.extrapolated_s = busy_s, prefill_s, outside_s
     return served
+
+
+def _cut(start: float, first_s: float, step_s: float, iterations: int, until: float) -> tuple[int, float]:
+    """How many of these iterations run, and for how long: the one in progress at `until` is the last."""
+    seconds = iterations * (first_s + step_s * (iterations - 1) / 2)
+    if start + seconds <= until:
+        return iterations, seconds
+    iterations = iterations_over(until, start, first_s, step_s, iterations) + 1
+    return iterations, iterations * (first_s + step_s * (iterations - 1) / 2)
 
 
 def _tokens(limits: Limits) -> int:
     """Tokens of KV that may be in use without anybody noticing that memory is limited."""
     return (limits.num_blocks - limits.watermark_blocks) * limits.block_size
-
-
-def _stretch(perf: PerfModel, now: float, batch: int, context: int, until_end: int, until: float) -> Stretch:
-    """Decode iterations up to the one that ends a request, or during which the next one arrives."""
-    run = Stretch(now, perf.decode_s(batch, context), perf.decode_growth_s(batch), until_end)
-    return run if until >= run.end(until_end) else Stretch(*run[:3], run.over(until) + 1)

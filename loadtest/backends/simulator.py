@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.backends import quick
-from loadtest.backends.cluster import Cluster, ClusterStats, PoolWork, QueueFull
+from loadtest.backends.cluster import Cluster, ClusterStats, PoolWork
 from loadtest.backends.instance import Instance
+from loadtest.backends.offer import Offer
 from loadtest.backends.request import Request
 from loadtest.backends.spec import ClusterSpec, resolve
 from loadtest.backends.stretch import Stretch
@@ -43,18 +43,19 @@ def run_simulation(
 
     Rows are those of a real run without a network: sent when scheduled, stamped SIMULATED; a request that does not
     fit the context is an `http_400`, one beyond `max_queue` an `http_429`. Without `events` no token times are kept.
+    A turn that waits is due when the one before it has ended, however that ended, and its user has thought.
     `quickly` takes the short cut of quick.py where it gives the same.
     """
-    if schedule.waits.any():
-        raise UsageError("turns that wait for an answer cannot be simulated", hint="leave out --think", code="think")
     spec = resolve(deployment)
     rows = _planned(schedule)
     fitting = schedule.prompt_tokens + schedule.max_tokens <= spec.max_model_len
-    _refuse(rows, np.flatnonzero(~fitting), status=400, error_id=0)
     accepted = np.flatnonzero(fitting)
-    served = _serve_quickly(spec, schedule, accepted, events) if quickly and quick.applies(spec) else None
+    served = None
+    if quickly and quick.applies(spec) and not schedule.waits.any():
+        served = _serve_quickly(spec, schedule, accepted, events)
     if served is None:
-        accepted, served = _serve(spec, schedule, accepted, rows)
+        accepted, served = _serve(spec, schedule, rows)
+    _refuse(rows, np.flatnonzero(~fitting), status=400, error_id=0)
     _fill(rows, accepted, served.instants)
     table = RecordTable(rows, _event_times(rows, accepted, served.token_times()) if events else None, list(_ERRORS))
     return Simulation(table, served.stats)
@@ -90,13 +91,14 @@ def _serve_quickly(spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.i
     return Served(np.array([arrive, found.started, first, first, first, found.done]), token_times, stats)
 
 
-def _serve(
-    spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.int64], rows: Rows
-) -> tuple[NDArray[np.int64], Served]:
+def _serve(spec: ClusterSpec, schedule: Schedule, rows: Rows) -> tuple[NDArray[np.int64], Served]:
     """Every instance, block and transfer; the rows taken, which a full queue makes fewer."""
     cluster = Cluster(spec, every_token=False)
-    taken, requests = _offer(cluster, schedule, accepted, rows)
-    cluster.advance(inf)
+    offer = Offer(cluster, schedule, _prefixes(spec, schedule))
+    requests = offer.serve()
+    rows["scheduled_s"] = rows["sent_s"] = offer.due_s
+    _refuse(rows, np.array(offer.refused, dtype=np.int64), status=429, error_id=1)
+    taken = np.array([request.request_id for request in requests], dtype=np.int64)
     instants = [(r.arrived, r.prefill_started, r.prefill_ended, r.landed, r.first_token, r.done) for r in requests]
     return taken, Served(np.array(instants).reshape(-1, 6).T, lambda: token_times(requests), cluster.stats())
 
@@ -112,41 +114,18 @@ def _planned(schedule: Schedule) -> Rows:
     return rows
 
 
-def _offer(
-    cluster: Cluster, schedule: Schedule, accepted: NDArray[np.int64], rows: Rows
-) -> tuple[NDArray[np.int64], list[Request]]:
-    """Submit every row at its instant; the rows taken, and their requests."""
-    taken, refused, requests = [], [], []
-    arrivals = zip(
-        accepted.tolist(),
-        schedule.prompt_tokens[accepted].tolist(),
-        schedule.max_tokens[accepted].tolist(),
-        schedule.scheduled_s[accepted].tolist(),
-        _prefixes(cluster.spec, schedule, accepted),
-        strict=True,
-    )
-    for arrival in arrivals:
-        try:
-            requests.append(cluster.submit(*arrival))
-            taken.append(arrival[0])
-        except QueueFull:
-            refused.append(arrival[0])
-    _refuse(rows, np.array(refused, dtype=np.int64), status=429, error_id=1)
-    return np.array(taken, dtype=np.int64), requests
-
-
-def _prefixes(spec: ClusterSpec, schedule: Schedule, accepted: NDArray[np.int64]) -> Sequence[Sequence[int]]:
+def _prefixes(spec: ClusterSpec, schedule: Schedule) -> Sequence[Sequence[int]]:
     """The block hashes of each row's prompt, where there is a cache to look them up in."""
     block = spec.prefix_block
     if block is None or schedule.prefix is None:
-        return [()] * len(accepted)
+        return [()] * len(schedule)
     if schedule.prefix.block_tokens != block:
         raise UsageError(
             f"the trace hashes blocks of {schedule.prefix.block_tokens} tokens, the prefix cache blocks of {block}",
             hint=f"write prefix_block_tokens={schedule.prefix.block_tokens} in the deployment",
             code="prefix_block",
         )
-    return [schedule.blocks(row) for row in accepted.tolist()]
+    return [schedule.blocks(row) for row in range(len(schedule))]
 
 
 def _refuse(rows: Rows, refused: NDArray[np.int64], *, status: int, error_id: int) -> None:

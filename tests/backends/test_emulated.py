@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 
 import pytest
 
 from loadtest.backends.cluster import ClusterStats, Emission, PromptTooLong, QueueFull, Spans
-from loadtest.backends.emulated import EmulatedEngine
+from loadtest.backends.emulated import EmulatedEngine, emulated_engine
 from loadtest.backends.server.engine import Refused
 from loadtest.backends.server.engine import Spans as ServedSpans
 from loadtest.clock import VirtualClock
+from loadtest.deployment import Deployment
+from loadtest.errors import UsageError
 
 
 class ScriptedCluster:
@@ -201,3 +204,13 @@ def test_load_is_the_clusters(bench: Bench) -> None:
     assert ("scripted", 100, 100.0) == (bench.engine.model, bench.engine.max_model_len, bench.engine.now())
     bench.engine.close()
     assert bench.alarm.closed
+
+
+def test_a_prefix_cache_is_refused_instead_of_ignored() -> None:
+    """The server never looks at prompts, so the option would change nothing."""
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(UsageError, match="no prefix cache"):
+            emulated_engine(Deployment.parse("emulated:chunked,prefix_cache=on"), loop)
+    finally:
+        loop.close()

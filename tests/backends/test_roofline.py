@@ -61,6 +61,14 @@ def test_every_gpu_can_be_emulated(gpu: str) -> None:
     assert (gpu in ("a100", "h100")) == perf.profile.measured == (perf.calibrated_batch > 0)
 
 
+@pytest.mark.parametrize("gpu", list(hardware_file().hardware))
+def test_every_gpu_has_its_source(gpu: str) -> None:
+    """Where its figures come from stands beside them; of a GPU that nobody measured also what could not be verified."""
+    source = hardware(gpu).source
+    assert source
+    assert (gpu in ("a100", "h100")) != ("Not verified: " in source)
+
+
 def test_faster_memory_decodes_faster() -> None:
     """H200 has H100's arithmetic and 1.43 times its bandwidth."""
     h100, h200 = (Roofline(EIGHT_B, gpu, 1) for gpu in ("h100", "h200"))

@@ -36,7 +36,8 @@ def load_policy(path: str, budget: int) -> Policy:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UsageError(
             f"policy {path!r} cannot be loaded: {error}",
-            hint="write policy=package.module:Class; the class takes max_num_batched_tokens",
+            hint="write policy=package.module:Class, a module that is installed or whose folder is on PYTHONPATH; the "
+            "class takes max_num_batched_tokens",
             code="bad_policy",
         ) from error
     if not callable(getattr(policy, "compose", None)):
