@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gate_live import live
+from benchmarks.gate_live import SCENARIOS, live
 from benchmarks.slowed import slowed
 from benchmarks.targets import Target, conclude, say
 from loadtest.backends.simulator import simulate
@@ -202,8 +202,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--comparisons", type=int, default=1000)
     parser.add_argument("--simulated", type=int, default=60)
-    parser.add_argument("--live", action="store_true", help="also five pairs of servers on loopback, 15 minutes")
+    parser.add_argument("--live", action="store_true", help="also five gates between servers on loopback, 12 minutes")
+    parser.add_argument(
+        "--scenario", action="append", choices=list(SCENARIOS), help="only this live gate, nothing else"
+    )
     options = parser.parse_args()
+    if options.scenario:
+        return conclude("gate", run_live(options.scenario))
     cells = table(options.comparisons)
     targets = [
         Target("aa_red", 100 * cells["ours", 0.5, 0.0].red, 3.0, "%"),
@@ -218,9 +223,14 @@ def main() -> int:
         targets.append(Target("simulated_aa_fail", float(same["FAIL"]), 0.02 * options.simulated, "comparisons"))
         targets.append(Target("simulated_slower_passed", float(slower["PASS"] + later["PASS"]), 0, "comparisons"))
     if options.live:
-        with tempfile.TemporaryDirectory(prefix="goodput-gate-") as folder:
-            targets += live(Path(folder))
+        targets += run_live(list(SCENARIOS))
     return conclude("gate", targets)
+
+
+def run_live(names: list[str]) -> list[Target]:
+    """The live gates of those names, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="goodput-gate-") as folder:
+        return live(Path(folder), names)
 
 
 if __name__ == "__main__":

@@ -92,14 +92,15 @@ def side(name: str, words: list[str]) -> LaunchedSide:
     return LaunchedSide(name, LaunchFile(command=command), LoadSettings(SenderOptions()))
 
 
-def live(folder: Path) -> list[Target]:
-    """Run every scenario; one target each: 0 when the verdict is the expected one."""
+def live(folder: Path, names: list[str]) -> list[Target]:
+    """Run these scenarios; one target each: 0 when the verdict is the expected one."""
     trace = folder / "trace.csv"
     write_trace(trace)
     plan = Plan(rules=parse_rules(list(DEFAULT_RULES)), looks=list(LOOKS))
     probe = Replay(Workload(trace=str(trace)), TARGETS, [], warmup_share=0.2)
     targets = []
-    for name, (words, expected) in SCENARIOS.items():
+    for name in names:
+        words, expected = SCENARIOS[name]
         directory = folder / name.replace("/", "").replace(" ", "-")
         candidate = side("candidate", words)
         other = StalledSide(candidate) if "client" in name else candidate

@@ -82,11 +82,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicates", type=int, default=1000)
     parser.add_argument("--truth-runs", type=int, default=24, help=f"of {TRUTH_REQUESTS:,} requests at three rates")
+    parser.add_argument("--only", action="append", choices=[*ARRANGEMENTS, "code"], help="a part; all without it")
     parser.add_argument("--skip", action="append", default=[], choices=["bisection", "peers", "code"])
     options = parser.parse_args()
+    parts = options.only or [*ARRANGEMENTS, "code"]
     say(f"{'arm':<34} of {options.replicates} searches of {QUICK_RUNS} adaptive runs of 500 requests")
     targets: list[Target] = []
     for name, text in ARRANGEMENTS.items():
+        if name not in parts:
+            continue
         deployment = Deployment.parse(text)
         truth = long_run(deployment, poisson_trace, _guess(deployment), options.truth_runs)
         say(f"{name}: truth {truth.rate:.4f} ± {truth.error:.4f} requests/s")
@@ -101,7 +105,7 @@ def main() -> int:
                 targets.append(against_bisection(deployment, truth, found["Poisson"], options.replicates))
             if "peers" not in options.skip:
                 peers(deployment, truth, max(options.replicates // 2, 20))
-    if "code" not in options.skip:
+    if "code" in parts and "code" not in options.skip:
         code_arrivals(options)
     return conclude("search", targets)
 
@@ -289,13 +293,14 @@ def peers(deployment: Deployment, truth: Truth, count: int) -> None:
 
 def guidellm(deployment: Deployment, seed: int) -> tuple[GoodputEstimate, int]:
     """Constant rates between the synchronous and the saturated one."""
+    from loadtest.backends.cluster import Cluster
     from loadtest.search.concurrency import closed_loop
     from loadtest.search.saturation import saturation_of
     from loadtest.search.windows import at_once
 
     rng = np.random.default_rng(seed)
     trace = conv_trace(60, 1.0, rng)
-    alone = closed_loop(deployment, trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), 1)
+    alone = closed_loop(Cluster(deployment), trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), 1)
     slowest = len(alone.rows) / float(alone.rows["done_s"].max())
     flat_out = plan(at_once(conv_trace(500, 1.0, rng)), seed=0, salt="")
     fastest = saturation_of(simulate(deployment, flat_out, events=False), None).requests_per_s

@@ -112,7 +112,7 @@ class Ladder:
         info = msgspec.structs.replace(planned_info(target, schedule), name=inside.name, command=self.command)
         run = record(target, schedule, info, inside)
         if run.info.state == "partial":
-            raise Interrupted("stopped by the user; the runs so far are in the gate's folder")
+            raise Interrupted(f"stopped by the user; the runs so far are in {folder.parent}")
         sample = sample_of(summarise(run, None))
         prefix = f"{point.metric}."
         named = {key.replace(".", f"@{point.at}."): v for key, v in sample.values.items() if key.startswith(prefix)}

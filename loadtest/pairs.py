@@ -21,7 +21,7 @@ from loadtest.target import OnProgress, Target
 from loadtest.workload import Workload, fresh_salt
 from metrics import rundir
 from metrics.gate.comparable import Pair, reasons
-from metrics.gate.report import Cost, GateReport, PairRecord, Plan, SideFacts, decide, record_of
+from metrics.gate.report import Cost, GateReport, PairRecord, Plan, SideFacts, decide, record_of, stopped
 from metrics.gate.sample import Sample, sample_of
 from metrics.rundir import Run
 from metrics.slo import SLO
@@ -88,7 +88,7 @@ class Replay:
         )
         run = record(target, schedule, info, folder, self.on_progress(schedule) if self.on_progress else None)
         if run.info.state == "partial":
-            raise Interrupted("stopped by the user; the runs so far are in the gate's folder")
+            raise Interrupted(f"stopped by the user; the runs so far are in {folder.parent}")
         return self.judge_stored(run)
 
     def judge_stored(self, run: Run) -> Sample:
@@ -139,6 +139,11 @@ class Pairs:
         self.pairs.append((found["baseline"][0], found["candidate"][0]))
         self.folders.append((found["baseline"][1], found["candidate"][1]))
 
+    def add_until(self, look: int, plan: Plan) -> None:
+        """Pairs up to the next look, to the end of stored runs, or to a reason for INVALID."""
+        while len(self.pairs) < min(look, self.limit or look) and not reasons(self.pairs, plan.rules):
+            self.add()
+
     def _pair(self, number: int, suffix: str) -> dict[str, tuple[Sample, str]]:
         """Both sides of a pair, each with the folder of its run, in the order that is their turn."""
         names = ("baseline", "candidate") if order_of(number, self._order) == "AB" else ("candidate", "baseline")
@@ -174,21 +179,28 @@ class Pairs:
 
 
 def run_gate(pairs: Pairs, plan: Plan, on_look: Callable[[GateReport], None] | None = None, **about: Any) -> GateReport:
-    """Measure pair after pair until a look decides, a reason for INVALID turns up, or the last look is over."""
+    """Measure pair after pair until a look decides, a reason for INVALID turns up, or the last look is over.
+
+    Stopped by the user, the report comes back with state `partial` and the whole pairs so far.
+    """
     cost = Cost(
         expected_least=pairs.expected_minutes(plan.looks[0]), expected_most=pairs.expected_minutes(plan.looks[-1])
     )
-    report = None
-    for look in plan.looks:
-        while len(pairs.pairs) < min(look, pairs.limit or look) and not reasons(pairs.pairs, plan.rules):
-            pairs.add()
+
+    def judged() -> GateReport:
         spent = msgspec.structs.replace(cost, server_minutes=pairs.server_s / 60)
-        report = decide(plan, pairs.pairs, pairs.records(plan), **_about(pairs, spent), **about)
+        return decide(plan, pairs.pairs, pairs.records(plan), **_about(pairs, spent), **about)
+
+    for look in plan.looks:
+        try:
+            pairs.add_until(look, plan)
+        except (Interrupted, KeyboardInterrupt):
+            return stopped(judged())
+        report = judged()
         if on_look is not None:
             on_look(report)
         if report.verdict != "INCONCLUSIVE" or len(pairs.pairs) < look:
             break
-    assert report is not None
     return report
 
 

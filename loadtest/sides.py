@@ -18,7 +18,6 @@ from loadtest.launch import Ensemble, Part, ports_in, supervised
 from loadtest.supervise import Server
 from loadtest.target import Facts, LiveTarget, LoadSettings, Measurement, OnProgress, SimulatedTarget, SupervisedTarget
 from metrics import rundir
-from metrics.gate.comparable import CLOCK
 from metrics.rundir import Run
 
 if TYPE_CHECKING:
@@ -61,16 +60,6 @@ class EndpointOptions:
         )
 
 
-class VirtualTarget(SimulatedTarget):
-    """The simulator, whose runs say that their clock was virtual."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        super().__init__(deployment)
-        self.facts = Facts(
-            model=self.facts.model, max_model_len=int(deployment["max_model_len"]), server={CLOCK: "virtual"}
-        )
-
-
 @dataclass(frozen=True)
 class VirtualSide:
     """An emulated deployment on the virtual clock."""
@@ -79,7 +68,7 @@ class VirtualSide:
     deployment: Deployment
 
     def open(self, folder: Path) -> Target:  # noqa: ARG002
-        return VirtualTarget(self.deployment)
+        return SimulatedTarget(self.deployment)
 
 
 @dataclass(frozen=True)
@@ -187,9 +176,7 @@ class LaunchedTarget:
         )
         self._before = Ensemble([_part(part, values, log) for part in file.before])
         pages = {pool: _filled(page, values) for pool, page in file.metrics.items()}
-        self._metrics = tuple(
-            f"{pool}={page if '://' in page else self._url + page}" for pool, page in pages.items()
-        )
+        self._metrics = tuple(f"{pool}={page if '://' in page else self._url + page}" for pool, page in pages.items())
         self.deployment = Deployment("url", url=self._url)
         self.facts = Facts()
         self._live: LiveTarget | None = None
@@ -204,7 +191,7 @@ class LaunchedTarget:
         except BaseException:
             self._stop()
             raise
-        self.facts = replace(self._live.facts, metrics=self._metrics)
+        self.facts = replace(self._live.facts, metrics=self._metrics, gpus=self._side.file.gpus)
         return self
 
     def _stop(self) -> None:

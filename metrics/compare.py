@@ -46,6 +46,11 @@ DEFAULT_METRICS: Final = (
     "tokens_per_s",
     "slo_throughput",
 )
+# What is new in every run, or comes out of one: no part of its set-up.
+NOT_SET_UP: Final = (
+    *("out", "salt", "target", "usd", "wh", "idle_share", "transferred_bytes", "preemptions"),
+    *("prefix_cache_hits", "extrapolated_share", "pipeline_bubble_s"),
+)
 BY_REQUEST: Final = {"ttft": latency.ttft_s, "tpot": latency.tpot_s, "e2e": latency.e2e_s}
 
 Standing = Literal["better", "worse", "cannot_tell"]
@@ -165,6 +170,12 @@ def comparison_schema() -> dict[str, Any]:
     return msgspec.json.schema(Comparison)
 
 
+def check_metrics(keys: Sequence[str]) -> None:
+    """MetricsError for a metric that there is not; before anything is measured."""
+    for key in keys:
+        _axis(key)
+
+
 def _axis(key: str) -> Rule:
     """A rule without a limit: it knows the direction and the scale of the metric `key`."""
     name, _, stat = key.partition(".")
@@ -276,7 +287,7 @@ def _setup(run: Run) -> dict[str, str]:
     for name in ("config", "versions", "host", "server", "tags"):
         table = getattr(info, name)
         values = {key: getattr(value, "value", value) for key, value in table.items()}
-        plain |= {f"{name}.{key}": str(value) for key, value in values.items() if key not in ("out", "salt", "target")}
+        plain |= {f"{name}.{key}": str(value) for key, value in values.items() if key not in NOT_SET_UP}
     plain["warmup_s"] = f"{info.warmup_s:g}"
     plain["rejected"] = ", ".join(f"{count} {reason}" for reason, count in sorted(info.rejected.items()))
     return plain
@@ -288,10 +299,18 @@ def _sentence(sides: Sequence[RunSet], contrasts: Sequence[Contrast], invalid: S
     told = []
     for side in sides[1:]:
         mine = [c for c in contrasts if c.label == side.label and c.paired_by == "run"]
-        sure = {standing: [c.metric for c in mine if c.standing == standing] for standing in ("better", "worse")}
+        sure = {standing: [_effect(c) for c in mine if c.standing == standing] for standing in ("better", "worse")}
         parts = [f"{standing} in {', '.join(names)}" for standing, names in sure.items() if names]
         if not parts and len(side.runs) == 1:
             told.append(f"{side.label}: one run says nothing about the next; compare several")
         else:
             told.append(f"{side.label} is {' and '.join(parts)}" if parts else f"{side.label} cannot be told apart")
     return f"Against {sides[0].label}: {'; '.join(told)}."
+
+
+def _effect(contrast: Contrast) -> str:
+    """`ttft.p90 (+42 %)`."""
+    if contrast.effect is None:
+        return contrast.metric
+    unit = "points" if contrast.kind == "share" else "%"
+    return f"{contrast.metric} ({contrast.effect * 100:+.2g} {unit})".replace("-", "\N{MINUS SIGN}")

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from metrics.energy import PowerModel
 from metrics.goodput import GoodputEstimate
 
 Demand = Literal["throughput only", "relaxed", "strict"]
@@ -21,7 +22,8 @@ RULE: Final[dict[str, tuple[str, ...]]] = {
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The best design of one arrangement under one demand; cost and energy per request that met the SLO.
 
-    Without an SLO `goodput` is None, requests are those completed at saturation, and all of them count.
+    Without an SLO `goodput` is None, requests are those completed at saturation, and all of them count; so they do at
+    the goodput of a family, whose limits speak of all requests together.
     """
 
     arrangement: str
@@ -83,7 +85,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     deployment: str
     gpus: int
     usd_per_hour: float
-    attainment: float  # at the wanted rate
+    attainment: float  # at the wanted rate; of a family, the share within the limit that is nearest to being missed
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     designs: int
     rows: list[PlanRow]
     kv: KvFacts | None
-    flip_tpot_s: float | None  # below it disaggregation leads, above it one pool does
+    flip_tpot_s: float | None  # limit on the time of a token: below it disaggregation leads, above it one pool does
     flip_note: str
     link_gbps: float | None  # below it the best disaggregated design loses to the best single pool
     link_note: str
@@ -109,6 +111,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     wanted_rate_per_s: float | None = None
     rule_holds: bool = False
     rule_note: str = ""
+    power_model: PowerModel = "constant"  # of every energy in the plan
     warnings: list[str] = []
 
 

@@ -35,6 +35,7 @@ class Counted(msgspec.Struct, frozen=True):
     output_tokens_per_s: float = 0.0
     user_tokens_per_s: float = 0.0  # 1 / the median TPOT: what one user sees
     scaled_good: list[int] = []  # good with all limits scaled by each of metrics.sweep.SCALES
+    extrapolated: float = 0.0  # share of simulated time outside the range the performance model was fitted on
 
 
 class Attempt(Counted, frozen=True, kw_only=True):
@@ -148,6 +149,24 @@ def row_of(label: str, deployment: str, gpus: int | None, found: Found, value: s
         limit_rates=rates_of_limits(family) if family else {},
         unsound=sorted({code for a in counting for code in a.unsound}),
     )
+
+
+def extrapolation(rows: list[SearchRow]) -> list[str]:
+    """A sentence for each row whose simulations left the calibrated range, with the share of their time outside."""
+    shares = {(row.label, row.value): _outside(row.attempts) for row in rows}
+    return [
+        f"{' '.join(filter(None, names))}: {share:.1%} of the simulated time lay outside the range the performance "
+        "model was fitted on"
+        for names, share in shares.items()
+        if share > 0
+    ]
+
+
+def _outside(attempts: list[Attempt]) -> float:
+    """Of the runs that the estimate rests on, weighted by their length."""
+    counting = [a for a in attempts if a.purpose == "fit"] or attempts
+    seconds = sum(a.seconds for a in counting)
+    return sum(a.extrapolated * a.seconds for a in counting) / seconds if seconds else 0.0
 
 
 def marginals(attempts: list[Attempt]) -> dict[str, float]:

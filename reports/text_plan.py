@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metrics.plan import Candidate, PlanReport, PlanRow
+from metrics.plan import Candidate, PlanReport
 from reports.numbers import NOTHING, THIN, count, digits, percent, printable, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# What the first line of the plan says already, or what the arrangement implies.
+# What the first line of the plan says already; the hardware only where there is but one kind.
 OBVIOUS = ("model", "hardware")
+POWER = {
+    "constant": "Energy: constant machine power, not a measurement.",
+    "two-level": "Energy: of GPUs, at the two levels measured on A100 (prompts, decodes); idle is an assumption.",
+}
 SHORT = {"max_num_batched_tokens": "budget", "instances": "x", "prefill": "P", "decode": "D"}
 
 
@@ -25,9 +29,9 @@ def render_plan(report: PlanReport, console: Console) -> None:
     console.print(Text(printable(f"{report.model} on {gpus}: {report.trace}, {report.slo}"), style="bold"))
     console.print(Text(f"{report.designs} designs on the virtual clock, seed {report.seed}", style="dim"))
     console.print()
-    console.print(_decision(report.rows))
+    console.print(_decision(report))
     console.print()
-    console.print(_all(report.rows[-1]))
+    console.print(_all(report))
     console.print()
     for line in _lines(report):
         console.print(Text(printable(line)))
@@ -43,40 +47,46 @@ def render_plan(report: PlanReport, console: Console) -> None:
     console.print()
 
 
-def setting(deployment: str) -> str:
-    """A deployment's text without what a plan has in its title."""
+def setting(deployment: str, *, kinds: int = 1) -> str:
+    """A deployment's text without what a plan has in its title; its hardware where that has several kinds."""
     head, *words = deployment.partition(":")[2].split(",")
-    shown = [word for word in words if word.partition("=")[0] not in OBVIOUS]
-    return " ".join([head, *(f"{SHORT.get(key, key)}={value}" for key, _, value in (w.partition("=") for w in shown))])
+    pairs = [(key, value) for key, _, value in (word.partition("=") for word in words)]
+    shown = [f"{SHORT.get(key, key)}={value}" for key, value in pairs if key not in OBVIOUS]
+    kind = [value for key, value in pairs if key == "hardware" and kinds > 1]
+    return " ".join([head, *kind, *shown])
 
 
-def _decision(rows: list[PlanRow]) -> Table:
+def _decision(report: PlanReport) -> Table:
     table = _table("demand", "best design")
     for name in ("goodput\nper GPU", "95 %\ninterval", "$ per 1,000\ngood", "Wh per\ngood"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
+    for row in report.rows:
         best = row.winner
         slo = "" if row.slo == "none" else f"\n{row.slo.replace(',share=90%', '')}"
-        table.add_row(f"{row.demand}{slo}", setting(best.deployment) + (" (tie)" if row.tie else ""), *_cells(best))
+        design = setting(best.deployment, kinds=len(report.hardware)) + (" (tie)" if row.tie else "")
+        table.add_row(f"{row.demand}{slo}", design, *_cells(best))
     table.caption = "throughput only: output tokens per second and GPU, all requests count as good"
     table.caption_justify = "left"
     return table
 
 
-def _all(row: PlanRow) -> Table:
+def _all(report: PlanReport) -> Table:
+    row = report.rows[-1]
     table = _table(f"{row.demand}: best of each", "")
     for name in ("goodput\nper GPU", "95 %\ninterval", "$ per 1,000\ngood", "Wh per\ngood"):
         table.add_column(name, justify="right", no_wrap=True)
     for candidate in row.candidates:
-        table.add_row(candidate.arrangement, setting(candidate.deployment).partition(" ")[2], *_cells(candidate))
+        words = setting(candidate.deployment, kinds=len(report.hardware)).partition(" ")[2]
+        table.add_row(candidate.arrangement, words, *_cells(candidate))
     return table
 
 
 def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
     found = candidate.goodput_per_gpu
     known = found is not None and found.low is not None and found.high is not None
+    side = "" if found is None else {"at_least": "≥ ", "below": "< "}.get(found.bound, "")
     return (
-        f"{digits(candidate.output_tokens_per_s_per_gpu)} tok/s" if found is None else digits(found.rate),
+        f"{digits(candidate.output_tokens_per_s_per_gpu)} tok/s" if found is None else f"{side}{digits(found.rate)}",
         f"{digits(found.low or 0)}-{digits(found.high or 0)}" if known and found is not None else NOTHING,
         NOTHING if candidate.usd_per_1000_good is None else digits(candidate.usd_per_1000_good),
         NOTHING if candidate.wh_per_good is None else digits(candidate.wh_per_good),
@@ -86,7 +96,7 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
 def _lines(report: PlanReport) -> list[str]:
     flip = f"at {seconds(report.flip_tpot_s)}" if report.flip_tpot_s is not None else f"nowhere: {report.flip_note}"
     link = f"below {digits(report.link_gbps)} Gb/s" if report.link_gbps is not None else report.link_note
-    lines = [f"TPOT target where the winner flips (two pools below it): {flip}"]
+    lines = [f"Token time limit where the winner flips (two pools below it): {flip}"]
     lines.append(f"KV link rate where two pools start to lose: {link}")
     kv = report.kv
     if kv is not None:
@@ -96,7 +106,7 @@ def _lines(report: PlanReport) -> list[str]:
             f" {digits(kv.gigabytes_p99)} GB and {seconds(kv.wire_s_p99)} for the 99th percentile"
         )
     lines += [f"! {warning}" for warning in report.warnings]
-    lines.append("Energy: constant machine power, not a measurement.")
+    lines.append(POWER[report.power_model])
     return [line.replace(THIN, " ") for line in lines]
 
 
@@ -106,7 +116,7 @@ def _waterfall(report: PlanReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for step in report.waterfall:
         free = step.deployment.partition(",kv_link_gbps=1000000")
-        design = setting(free[0]) + (" free link" if free[1] else "")
+        design = setting(free[0], kinds=len(report.hardware)) + (" free link" if free[1] else "")
         sizes = ",".join(word for word in free[2].split(",") if "_tp=" in word or "_hardware=" in word)
         gain = f"{step.gain:+.3f}" if step is not report.waterfall[0] else NOTHING
         table.add_row(step.name, f"{design} {sizes}".strip(), digits(step.goodput_per_gpu), gain)
@@ -119,7 +129,7 @@ def _sizing(report: PlanReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for size in report.sizing:
         share = percent(size.attainment).replace(f"{THIN}%", "%")
-        words = setting(size.deployment).partition(" ")[2]
+        words = setting(size.deployment, kinds=len(report.hardware)).partition(" ")[2]
         table.add_row(size.arrangement, words, count(size.gpus), digits(size.usd_per_hour), share)
     return table
 

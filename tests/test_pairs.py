@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest.deployment import Deployment
-from loadtest.errors import TargetError
+from loadtest.errors import Interrupted, TargetError
 from loadtest.pairs import Pairs, Replay, order_of, run_gate
 from loadtest.sides import VirtualSide, stored
 from loadtest.workload import Workload
@@ -75,6 +75,32 @@ def test_it_stops_at_the_look_that_decides(tmp_path: Path) -> None:
     doubtful = [1.0, 1.0, 1.15, 1.0, 1.0]
     report, _ = gate(tmp_path / "b", Scripted(baseline=[1.0] * 5, candidate=doubtful), [3, 5])
     assert 5 == len(report.pairs)
+
+
+@pytest.mark.parametrize("error", [Interrupted("stopped"), KeyboardInterrupt()], ids=["in a run", "between runs"])
+def test_a_user_who_stops_it_keeps_the_whole_pairs_and_gets_no_verdict(tmp_path: Path, error: BaseException) -> None:
+    """Three pairs that would have passed at the look are no verdict; the half of the fourth counts for nothing."""
+
+    class Stopped(Scripted):
+        def __call__(self, target: Any, number: int, folder: Path) -> Sample:
+            if len(self.calls) == 7:
+                raise error
+            return super().__call__(target, number, folder)
+
+    report, _ = gate(tmp_path, Stopped(baseline=[1.0] * 5, candidate=[1.0] * 5), [5])
+    assert ("partial", "INCONCLUSIVE", 3) == (report.state, report.verdict, len(report.pairs))
+    assert "Stopped by the user after 3 whole pairs of runs." == report.sentence
+
+
+def test_a_user_who_stops_the_first_pair_gets_an_empty_report(tmp_path: Path) -> None:
+    """Nothing measured is no reason for INVALID either."""
+
+    class Stopped(Scripted):
+        def __call__(self, *_: Any) -> Sample:
+            raise Interrupted("stopped")
+
+    report, _ = gate(tmp_path, Stopped(), [3])
+    assert ("partial", "INCONCLUSIVE", []) == (report.state, report.verdict, report.invalid)
 
 
 def test_it_stops_when_a_run_is_unsound_twice(tmp_path: Path) -> None:

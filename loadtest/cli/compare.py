@@ -12,6 +12,8 @@ from loadtest.cli.load_options import load_options as with_load_options
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadtest.pairs import Replay
     from loadtest.sides import Side, StoredSide
     from metrics.compare import RunSet
@@ -46,8 +48,10 @@ def compare(context: click.Context, /, **given: Any) -> int:
 
 def _run(context: click.Context, given: dict[str, Any], sides: list[Side | StoredSide], slo: SLO | None) -> int:
     from loadtest.sides import StoredSide
+    from metrics.compare import check_metrics
     from metrics.compare import compare as compare_sets
 
+    check_metrics(given["metrics"])
     given_runs = [side for side in sides if isinstance(side, StoredSide)]
     if given_runs and len(given_runs) < len(sides):
         raise UsageError("stored runs and servers cannot be compared in one go", hint="goodput gate can", code="mixed")
@@ -56,7 +60,7 @@ def _run(context: click.Context, given: dict[str, Any], sides: list[Side | Store
     else:
         sets = _measured_sets(context, given, [side for side in sides if not isinstance(side, StoredSide)], slo)
     found = compare_sets(sets, given["metrics"])
-    return _publish(given, found, sets)
+    return _publish(given, found, sets, [side.folders[0] for side in given_runs])
 
 
 def _stored_sets(sides: list[StoredSide], slo: SLO | None) -> list[RunSet]:
@@ -71,9 +75,7 @@ def _stored_sets(sides: list[StoredSide], slo: SLO | None) -> list[RunSet]:
     text = next(iter(recorded))
     judged = slo or (SLO.parse(text) if text else None)
     same = [[_under(run, judged) for run in found] for found in runs]
-    return [
-        RunSet(label, found, judged) for label, found in zip(_distinct([s.label for s in sides]), same, strict=True)
-    ]
+    return [RunSet(label, found, judged) for label, found in zip(_names(sides), same, strict=True)]
 
 
 def _under(run: Run, slo: SLO | None) -> Run:
@@ -109,7 +111,7 @@ def _measured_sets(context: click.Context, given: dict[str, Any], sides: list[Si
             folder = create(directory / f"run-{number:02d}-{place + 1}")
             _measure(sides[place], probe, number, folder)
             runs[place].append(load(folder))
-    return [RunSet(label, found, slo) for label, found in zip(_distinct([s.label for s in sides]), runs, strict=True)]
+    return [RunSet(label, found, slo) for label, found in zip(_names(sides), runs, strict=True)]
 
 
 def _measure(side: Side, probe: Replay, number: int, folder: Path) -> None:
@@ -118,13 +120,18 @@ def _measure(side: Side, probe: Replay, number: int, folder: Path) -> None:
     click.echo(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
 
 
-def _distinct(labels: list[str]) -> list[str]:
-    """Labels that tell the sides apart."""
-    return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)]
+def _names(sides: Sequence[Side | StoredSide]) -> list[str]:
+    """Short labels that tell the sides apart."""
+    from metrics.names import distinct, short_names
+
+    return distinct(short_names([side.label for side in sides]))
 
 
-def _publish(given: dict[str, Any], found: Any, sets: list[RunSet]) -> int:
-    """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess."""
+def _publish(given: dict[str, Any], found: Any, sets: list[RunSet], folders: Sequence[Path]) -> int:
+    """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess.
+
+    `folders` are those of stored runs, where their servers' metrics lie.
+    """
     from loadtest.cli import output
     from reports.page import render_html
     from reports.pages import comparison_page
@@ -135,7 +142,7 @@ def _publish(given: dict[str, Any], found: Any, sets: list[RunSet]) -> int:
         given["out"].mkdir(parents=True, exist_ok=True)
         output.write_json(given["out"] / COMPARISON, found)
         firsts = [(side.label, side.runs[0]) for side in sets]
-        seen = output.views(firsts, [side.summaries[0] for side in sets], sets[0].slo)
+        seen = output.views(firsts, [side.summaries[0] for side in sets], sets[0].slo, folders=folders)
         output.write_page(given["out"] / output.REPORT, render_html(comparison_page(found, seen)))
     if given["json"]:
         output.print_json(found)

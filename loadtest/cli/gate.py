@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,10 +115,12 @@ def _bisect(judge: Callable[[], int]) -> int:
 def _run(context: click.Context, given: dict[str, Any]) -> int:
     from metrics.gate.rules import parse_rules
 
+    options.require_writable(given["junit"], given["summary"], given["openmetrics"])
     slo = options.parse_slo(given["slo"])
     rules = parse_rules(_rule_texts(given, slo))
+    _check_rungs(rules, ladder=given["ladder"])
     baseline, candidate = _sides(given, slo)
-    with _folder(given) as directory:
+    with load_options.fresh_folder(given["out"] or load_options.default_folder("gates")) as directory:
         probe, rate = _probe(context, given, slo, baseline, candidate)
         if given["noise_floor"]:
             return _noise(given, baseline, probe, rules, directory)
@@ -131,11 +133,14 @@ def _rule_texts(given: dict[str, Any], slo: SLO | None) -> list[str]:
     from loadtest.ladder import RULES
     from metrics.gate.rules import DEFAULT_RULES
 
-    goodput = [text for text in given["rules"] if text.split()[0].startswith("goodput")]
-    if bool(goodput) != bool(given["metric"]) and given["rules"]:
+    named = [re.split(r"\W", text.strip())[0] for text in given["rules"]]
+    if ("goodput" in named) != bool(given["metric"]) and given["rules"]:
         raise UsageError("rules on goodput and --metric goodput belong together", code="metric_goodput")
-    if given["metric"] and slo is None:
-        raise UsageError("goodput is defined by an SLO", hint="give --slo", code="no_slo")
+    if given["metric"] and given["ladder"]:
+        raise UsageError("--ladder and --metric goodput are different gates", code="one_of")
+    judged = [*filter(None, [given["metric"]]), *(name for name in named if name in ("attainment", "slo_throughput"))]
+    if slo is None and judged:
+        raise UsageError(f"{judged[0]} is defined by an SLO", hint="give --slo", code="no_slo")
     if given["rules"]:
         return list(given["rules"])
     if given["metric"]:
@@ -143,6 +148,16 @@ def _rule_texts(given: dict[str, Any], slo: SLO | None) -> list[str]:
     if given["ladder"]:
         return list(RULES)
     return [text for text in DEFAULT_RULES if slo is not None or not text.startswith("attainment")]
+
+
+def _check_rungs(rules: list[Rule], *, ladder: bool) -> None:
+    """A ladder measures its rungs and failures, everything else no rung."""
+    wrong = next(
+        (rule for rule in rules if ("@" in rule.key) != ladder and not (ladder and rule.key == "failed")), None
+    )
+    if wrong is not None:
+        what = "the ladder measures rungs only" if ladder else "rungs are measured with --ladder"
+        raise UsageError(f"{what} (rule {wrong.text!r})", hint="a rung is tpot@8.p50 or ttft@2048.p50", code="bad_rule")
 
 
 def _sides(given: dict[str, Any], slo: SLO | None) -> tuple[Side | StoredSide, Side | StoredSide]:
@@ -339,6 +354,9 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
     else:
         render_gate(report, console())
     click.echo(f"gate: {directory / GATE}", err=True)
+    if report.state == "partial":
+        click.echo("goodput: stopped by the user; a gate that was stopped decides nothing", err=True)
+        return ExitCode.INTERRUPTED
     return bisect_code(report) if given["bisect"] else exit_code(report)
 
 
@@ -365,20 +383,3 @@ def _write(path: Path, text: str, *, append: bool = False) -> None:
             file.write(text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", code="output_unusable") from None
-
-
-@contextmanager
-def _folder(given: dict[str, Any]) -> Iterator[Path]:
-    """The gate's folder; removed again when nothing came into it."""
-    from metrics import rundir
-
-    directory = given["out"] or load_options.default_folder("gates")
-    created = [folder for folder in (directory, directory.parent) if not folder.exists()]
-    rundir.create(directory)
-    try:
-        yield directory
-    finally:
-        for folder in created:
-            if any(folder.iterdir()):
-                break
-            folder.rmdir()

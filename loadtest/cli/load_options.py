@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +32,14 @@ _OPTIONS = (
     click.option("--requests", type=int, metavar="N", help="At most N requests in each run."),
     click.option("--warmup", type=DURATION, metavar="TIME", help="Not counted.  [default: first 20 %]"),
     click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=200ms,tpot=50ms,share=90%."),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Decides lengths and arrivals.",
+    ),
     click.option("--virtual", is_flag=True, help="Emulated deployments on the simulator, not live."),
     click.option("--set", "set_", multiple=True, metavar="[SIDE.]K=V", help="Value for {K} in the launch files."),
     click.option(
@@ -100,9 +108,9 @@ def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -
             raise UsageError(f"{text} holds no run", hint="name a run directory, or a folder of them", code="not_a_run")
         return found
     deployment = _deployment(text)
+    if given["virtual"] and deployment.backend != "emulated":
+        raise UsageError(f"--virtual is for emulated deployments, not for {text}", code="virtual")
     if deployment.url is not None:
-        if given["virtual"]:
-            raise UsageError(f"--virtual is for emulated deployments, not for {text}", code="virtual")
         return UrlSide(deployment.label, deployment.url, settings_of(given, slo), endpoint_of(given))
     if given["virtual"]:
         return VirtualSide(str(deployment), deployment)
@@ -136,6 +144,22 @@ def default_folder(above: str) -> Path:
     return next(path for name in names if not (path := Path(above) / name).exists())
 
 
+@contextmanager
+def fresh_folder(directory: Path) -> Iterator[Path]:
+    """The folder, made anew; removed again when nothing came into it."""
+    from metrics import rundir
+
+    created = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    rundir.create(directory)
+    try:
+        yield directory
+    finally:
+        for folder in created:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
 def default_rate(side: Side | StoredSide, given: dict[str, Any], slo: SLO | None) -> float | None:
     """80 % of the goodput that the simulator finds for an emulated baseline; None where that is no question."""
     from loadtest.search import Search, VirtualRuns
@@ -157,6 +181,10 @@ def _deployment(text: str) -> Any:
     try:
         return Deployment.parse(text)
     except UsageError as error:
-        if "/" in text or text.endswith(".toml"):
+        if text.endswith(".toml"):
+            raise UsageError(
+                f"there is no launch file {text}", hint="examples/ holds some", code="no_such_side"
+            ) from None
+        if "/" in text and "://" not in text:
             raise UsageError(f"there is no {text}", hint=error.hint, code="no_such_side") from None
         raise

@@ -96,13 +96,16 @@ def check_installation() -> None:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
+    from reports.numbers import printable
+
     code, name, message, hint = _described(error)
     if as_json:
         _print_json({"error": {"code": name, "message": message, "hint": hint}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(message, err=True)
     elif message:
-        click.echo(f"goodput: {message}" + (f"\n         {hint}" if hint else ""), err=True)
+        lines = [f"goodput: {message}", *([f"         {hint}"] if hint else [])]
+        click.echo("\n".join(printable(line) for text in lines for line in text.split("\n")), err=True)
     return code
 
 

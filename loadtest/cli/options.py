@@ -19,6 +19,33 @@ COMMANDS = (
     *("calibrate", "launch", "serve", "report", "trace"),
 )
 
+FEW = 16  # options that need no headings
+# Where an option stands in a long --help: the same place in every command, what everybody needs first.
+HEADINGS = {
+    "What is measured": (
+        *("target", "backend", "backends", "launch", "launches", "baseline", "candidate"),
+        *("set_", "virtual", "gpus", "keep"),
+    ),
+    "Load": ("trace", "rate", "speed", "duration", "requests", "warmup", "slo"),
+    "Search": ("rates", "sweep", "over", "slo_scale", "precision", "budget", "resume"),
+    "Verdict": (
+        *("rules", "require", "abort_on", "metric", "metrics", "pairs", "order", "on_inconclusive"),
+        *("noise_floor", "noise", "ladder", "bisect"),
+    ),
+    "Output": ("out", "json", "tag", "junit", "summary", "annotations", "openmetrics", "definitions"),
+    "Price, without sending": ("dry_run", "gpu_hour_usd", "token_usd"),
+    "What the trace is turned into": (
+        *("seed", "salt", "format", "columns", "zero_tokens", "spread_ticks", "shape", "arrivals"),
+        *("think", "tokenizer"),
+    ),
+    "How the server is asked": (
+        *("model", "api", "path", "extra_body", "no_stream", "header", "api_key_env", "api_key_file"),
+        *("ca_file", "no_verify", "metrics_url"),
+    ),
+    "How the load is sent": ("timeout", "max_lateness", "max_in_flight", "spin_us", "reactor"),
+    "Who sends": ("workers", "master", "expect_workers", "master_bind", "wait"),
+}
+
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h)")
 _SECRET = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
@@ -86,6 +113,21 @@ class Command(click.Command):
         for option in self.params:
             if isinstance(option, click.Option) and option.name and option.envvar is None:
                 option.envvar = config.variable_of(option.name)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Under headings, when there are more than a few."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        shown = [(option, record) for option in options if (record := option.get_help_record(ctx))]
+        if len(shown) <= FEW:
+            super().format_options(ctx, formatter)
+            return
+        records = {option.name or "": record for option, record in shown}
+        placed = {name for names in HEADINGS.values() for name in names}
+        rest = tuple(name for name in records if name not in placed)
+        for heading, names in {**HEADINGS, "Other": rest}.items():
+            if found := [records[name] for name in names if name in records]:
+                with formatter.section(heading):
+                    formatter.write_dl(found)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -166,9 +208,16 @@ def _origin(context: click.Context, name: str) -> str:
 
 
 def parse_slo(text: str | None) -> Any:
-    """The SLO of `--slo`, None when there is none."""
+    """The joint SLO of `--slo`, None when there is none."""
+    from metrics.families import FAMILIES
     from metrics.slo import SLO
 
+    if text and (text.strip().lower() in FAMILIES or ".p" in text):
+        raise UsageError(
+            f"--slo {text!r} has limits that are judged over many requests at once: search and plan take it",
+            hint="here every request is judged: write joint limits, like ttft=200ms,tpot=50ms",
+            code="joint_slo",
+        )
     return SLO.parse(text) if text else None
 
 
@@ -178,3 +227,26 @@ def require_one(given: dict[str, object]) -> None:
     if len(names) != 1:
         both = " and ".join(names) if names else "neither"
         raise UsageError(f"give exactly one of {' and '.join(given)}, not {both}", code="one_of")
+
+
+def require_positive(given: dict[str, Any], *names: str) -> None:
+    """UsageError for an option of these that is given and not above 0; nan and inf are not."""
+    for name in names:
+        if given[name] is not None and not 0 < given[name] < float("inf"):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} must be above 0, not {given[name]:g}", code="not_positive")
+
+
+def require_writable(*paths: Path | None) -> None:
+    """UsageError for a file that could not be written when the work is done; its folder is made now."""
+    for path in paths:
+        if path is None:
+            continue
+        existed = path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}", code="output_unusable") from None
+        if not existed:
+            path.unlink()

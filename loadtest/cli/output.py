@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from metrics.decision import Decision
     from metrics.prediction import Prediction
     from metrics.rundir import Run
+    from metrics.serverlines import ServerView
     from metrics.slo import SLO
     from metrics.summary import Summary
     from metrics.sweep import Sweep
@@ -67,9 +68,10 @@ def page(
 ) -> str:
     """The HTML report of labelled runs and their summaries; `predictions` are in the order of the runs."""
     from reports.page import PageData, render_html
+    from reports.pages import bills_of
 
     seen = views(runs, summaries, slo, predictions)
-    return render_html(PageData(title=title, runs=seen, decision=decision, sweeps=list(sweeps)))
+    return render_html(PageData(title=title, runs=seen, decision=decision, sweeps=list(sweeps), bills=bills_of(seen)))
 
 
 def views(
@@ -77,16 +79,28 @@ def views(
     summaries: Sequence[Summary],
     slo: SLO | None,
     predictions: Sequence[Prediction | None] = (),
+    folders: Sequence[Path] = (),
 ) -> list[RunView]:
-    """Labelled runs as a page shows them."""
+    """Labelled runs as a page shows them, with what their servers said where `folders` hold it."""
     from metrics.bins import bins
     from reports.page import RunView
 
     foretold = [*predictions, *[None] * (len(runs) - len(predictions))]
+    told = [_server(run, folder) for (_, run), folder in zip(runs, folders, strict=True)] if folders else []
+    told += [None] * (len(runs) - len(told))
     return [
-        RunView(label=label, summary=summary, bins=bins(run, slo), predicted=predicted)
-        for (label, run), summary, predicted in zip(runs, summaries, foretold, strict=True)
+        RunView(label=label, summary=summary, bins=bins(run, slo), predicted=predicted, server=server)
+        for (label, run), summary, predicted, server in zip(runs, summaries, foretold, told, strict=True)
     ]
+
+
+def _server(run: Run, folder: Path) -> ServerView | None:
+    """The samples of the server's metrics pages in a run directory; None without any."""
+    from metrics.probes import load
+    from metrics.serverlines import server_view
+
+    probes = load(folder)
+    return None if probes is None else server_view(run, probes)
 
 
 def write_page(path: Path, html: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from loadtest.plan.planner import Planner
+    from metrics.plan import PlanReport
 
 
 @click.command(cls=options.Command)
@@ -19,15 +21,21 @@ if TYPE_CHECKING:
 @click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=1s,tpot=45ms,share=90%.")
 @click.option("--gpus", type=click.IntRange(1), default=16, show_default=True, metavar="N", help="GPUs to build with.")
 @click.option("--rate", type=float, metavar="R", help="Requests per second to carry: how many GPUs does that take?")
-@click.option("--model", default="llama2-70b", show_default=True, metavar="NAME", help="Model to serve.")
+@click.option(
+    "--model", default="llama2-70b", show_default=True, metavar="NAME|FILE", help="Model, or its config.json."
+)
 @click.option("--hardware", default="h100", show_default=True, metavar="NAME,...", help="Kinds of GPU to choose from.")
 @click.option("--tp", metavar="N,...", help="Tensor degrees to choose from.  [default: all that fit]")
 @click.option(
     "--relaxed", type=float, default=2.0, show_default=True, metavar="X", help="The relaxed SLO: X times --slo."
 )
 @click.option("--gpu-hour-usd", metavar="PRICE", help="4.76, or h100=4.76,a100=2.21.  [default: a list price]")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Decides lengths and arrivals."
+)
+@click.option("--emit", type=click.Path(path_type=Path), metavar="DIR", help="Write launch files of the best design.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON, too.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as a page, too.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def plan(context: click.Context, /, **given: Any) -> int:
@@ -37,26 +45,55 @@ def plan(context: click.Context, /, **given: Any) -> int:
     where the gain of two pools comes from. All on the simulator (docs/plan.md).
     """
     from loadtest.cli import output
+    from loadtest.cli.load_options import fresh_folder
+    from reports.page import render_html
+    from reports.pages import plan_page
     from reports.text import console
     from reports.text_plan import render_plan
 
-    if given["rate"] is not None and not 0 < given["rate"] < float("inf"):
-        raise UsageError(f"--rate must be above 0, not {given['rate']:g}", code="not_positive")
-    report = _planner(given).plan(options.command_line(context, seed=str(given["seed"])), given["rate"])
-    if given["out"] is not None:
-        output.write_json(given["out"], report)
-    if given["json"]:
-        output.print_json(report)
-    else:
-        render_plan(report, console())
+    options.require_positive(given, "rate")
+    options.require_writable(given["out"])
+    options.require_writable(given["html"])
+    planner, command = _planner(given), options.command_line(context, seed=str(given["seed"]))
+    with fresh_folder(given["emit"]) if given["emit"] is not None else nullcontext() as folder:
+        report = planner.plan(command, given["rate"])
+        if given["out"] is not None:
+            output.write_json(given["out"], report)
+        if given["html"] is not None:
+            output.write_page(given["html"], render_html(plan_page(report)))
+        if given["json"]:
+            output.print_json(report)
+        else:
+            render_plan(report, console())
+        if folder is not None:
+            _emit(folder, report)
     return ExitCode.OK
 
 
+def _emit(folder: Path, report: PlanReport) -> None:
+    """Launch files of the winner under the user's own SLO, and how to measure it."""
+    from loadtest.deployment import Deployment
+    from loadtest.plan.emit import EMULATED, launch_files
+
+    row = report.rows[-1]
+    about = f"goodput plan: {report.model}, {report.trace}, {report.slo}, {report.gpus} GPUs"
+    files = launch_files(Deployment.parse(row.winner.deployment), about)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    names = ", ".join(str(folder / name) for name in files)
+    click.echo(f"launch files: {names}", err=True)
+    click.echo(
+        f"measure it: goodput search --launch {folder / EMULATED} --trace {report.trace} --slo {report.slo}", err=True
+    )
+
+
 def _planner(given: dict[str, Any]) -> Planner:
+    from loadtest.backends.hardware import hardware
+    from loadtest.plan.bill import prices_of
     from loadtest.plan.designs import MAX_MODEL_LEN, Space
-    from loadtest.plan.planner import Planner, prices_of
+    from loadtest.plan.planner import Planner
     from loadtest.search.windows import Windows
-    from metrics.slo import SLO
+    from metrics.objective import parse_objective
 
     if not given["slo"]:
         raise UsageError(
@@ -65,10 +102,12 @@ def _planner(given: dict[str, Any]) -> Planner:
     if not 1 < given["relaxed"] < float("inf"):
         raise UsageError(f"--relaxed must be above 1, not {given['relaxed']:g}", code="not_positive")
     kinds = tuple(dict.fromkeys(word.strip() for word in given["hardware"].split(",")))
+    for kind in kinds:
+        hardware(kind)
     return Planner(
         Space(given["model"], kinds, given["gpus"], _degrees(given["tp"])),
         Windows(given["trace"], seed=given["seed"], max_tokens=MAX_MODEL_LEN),
-        SLO.parse(given["slo"]),
+        parse_objective(given["slo"]),
         relaxed=given["relaxed"],
         prices=prices_of(given["gpu_hour_usd"], kinds),
         on_step=lambda text: click.echo(text, err=True),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +49,9 @@ PRECISION = {"quick": 6, "precise": 12}
 @click.option(
     "--requests", type=click.IntRange(20), default=500, show_default=True, metavar="N", help="At least, in a run."
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Decides lengths and arrivals."
+)
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs behind --target, for per-GPU figures.")
 @click.option("--set", "set_", multiple=True, metavar="K=V", help="Value for {K} in the launch files.")
 @click.option(
@@ -70,17 +74,19 @@ def search(context: click.Context, /, **given: Any) -> int:
     """
     from metrics.objective import parse_objective
 
+    options.require_positive(given, "rate")
     if given["slo"] is None:
         return _suggest(given)
     objective = None if given["slo"].strip().lower() == "none" else parse_objective(given["slo"])
-    mode = _mode(given, objective)
-    directory, before = _folder(given)
-    job = _job(context, given, mode, objective, directory)
-    report = job.run(_variants(given, objective), before)
-    return _publish(given, report, directory)
+    mode, variants = _mode(given, objective), _variants(given, objective)
+    with _folder(given) as (directory, before):
+        job = _job(context, given, mode, objective, directory)
+        return _publish(given, job.run(variants, before), directory)
 
 
 def _mode(given: dict[str, Any], objective: Objective | None) -> Mode:
+    from metrics.slo import SLO
+
     asked = [name for name in ("rates", "slo_scale") if given[name]] + ["over"] * (given["over"] != "rate")
     if len(asked) > 1:
         raise UsageError(f"--{asked[0].replace('_', '-')} and --{asked[1]} are different searches", code="one_mode")
@@ -88,6 +94,12 @@ def _mode(given: dict[str, Any], objective: Objective | None) -> Mode:
         if asked:
             raise UsageError("--slo none measures saturation, which has no rate to search for", code="one_mode")
         return "saturation"
+    if not isinstance(objective, SLO) and {"slo_scale", "over"} & set(asked):
+        raise UsageError(
+            f"--{asked[0].replace('_', '-')} needs joint limits, no percentiles",
+            hint="write them like ttft=1s,tpot=45ms",
+            code="joint_slo",
+        )
     if given["slo_scale"] and given["rate"] is None:
         raise UsageError("--slo-scale is about one rate", hint="give --rate", code="no_rate")
     return (
@@ -99,17 +111,19 @@ def _mode(given: dict[str, Any], objective: Objective | None) -> Mode:
     )
 
 
-def _folder(given: dict[str, Any]) -> tuple[Path, SearchReport | None]:
+@contextmanager
+def _folder(given: dict[str, Any]) -> Iterator[tuple[Path, SearchReport | None]]:
     """Where search.json goes, and what it holds already."""
-    from loadtest.cli.load_options import default_folder
+    from loadtest.cli.load_options import default_folder, fresh_folder
     from loadtest.search import store
-    from metrics import rundir
 
     if given["resume"] is not None:
         if given["out"] is not None:
             raise UsageError("--resume goes on in its own folder", hint="leave --out away", code="resume_out")
-        return given["resume"], store.read(given["resume"])
-    return rundir.create(given["out"] or default_folder("runs/search")), None
+        yield given["resume"], store.read(given["resume"])
+        return
+    with fresh_folder(given["out"] or default_folder("runs/search")) as directory:
+        yield directory, None
 
 
 def _job(
@@ -275,8 +289,7 @@ def _measure_idle(given: dict[str, Any], variant: Variant) -> Any:
     from loadtest.search.windows import Windows
     from metrics.slo import SLO
 
-    directory, _ = _folder(given)
-    with variant.side.open(directory) as target:
+    with _folder(given) as (directory, _), variant.side.open(directory) as target:
         windows = Windows(given["trace"], seed=given["seed"], max_tokens=target.facts.max_model_len)
         return windows, measure_idle(LiveRuns(target, windows, SLO(ttft_s=60.0), directory, []))
 

@@ -10,8 +10,8 @@ from loadtest.deployment import Deployment
 from loadtest.plan.designs import Space
 from loadtest.plan.probe import Probe
 from loadtest.search.windows import Windows
+from metrics.objective import Objective
 from metrics.plan import DISAGGREGATED
-from metrics.slo import SLO
 
 COARSE: Final = 8  # splits of one pair of pools looked at first; then the neighbours of the best
 
@@ -31,7 +31,7 @@ class Contest:
     windows: Windows
     probes: dict[str, Probe] = field(default_factory=dict)
 
-    def best(self, arrangement: str, slo: SLO | None, space: Space | None = None, link: str = "") -> Lead:
+    def best(self, arrangement: str, slo: Objective | None, space: Space | None = None, link: str = "") -> Lead:
         """The best design of an arrangement; of two pools over every pair of kinds and every split."""
         space = space or self.space
         if arrangement != DISAGGREGATED:
@@ -42,7 +42,7 @@ class Contest:
             lead = self._best_split(space.splits(prefill, decode, link), slo, lead)
         return lead
 
-    def race(self, probes: Iterable[Probe], slo: SLO | None, lead: Lead = Lead()) -> Lead:  # noqa: B008  immutable
+    def race(self, probes: Iterable[Probe], slo: Objective | None, lead: Lead = Lead()) -> Lead:  # noqa: B008  immutable
         """The best of these and the one that leads; who fails at the leader's rate is out after that one run."""
         for probe in probes:
             if slo is None:
@@ -62,7 +62,7 @@ class Contest:
             self.probes[text] = Probe(deployment, self.windows)
         return self.probes[text]
 
-    def _best_split(self, splits: Sequence[Deployment], slo: SLO | None, lead: Lead) -> Lead:
+    def _best_split(self, splits: Sequence[Deployment], slo: Objective | None, lead: Lead) -> Lead:
         """Some splits, then those around the best of them."""
         every = max(1, -(-len(splits) // COARSE))
         coarse = self.race([self.probe(split) for split in splits[every // 2 :: every]], slo, lead)

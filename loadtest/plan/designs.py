@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from loadtest.backends.perfmodel import load_model
@@ -77,13 +77,23 @@ class Space:
 
 
 def check(space: Space) -> None:
-    """UsageError when the GPUs cannot hold the model at all."""
-    if not any(space.degrees_of(hardware) for hardware in space.hardware):
+    """UsageError when the GPUs cannot hold the model at all, or not at the degrees asked for."""
+    if any(space.degrees_of(kind) for kind in space.hardware):
+        return
+    kinds, degrees = " or ".join(space.hardware), " or ".join(map(str, space.degrees))
+    free = replace(space, degrees=())
+    fitting = sorted({tp for kind in space.hardware for tp in free.degrees_of(kind)})
+    if fitting:
         raise UsageError(
-            f"{space.model} does not fit {space.gpus} x {' or '.join(space.hardware)} at any tensor degree",
-            hint="give more --gpus or other --hardware",
+            f"{space.model} cannot be built from {space.gpus} x {kinds} with a tensor degree of {degrees}",
+            hint=f"--tp {','.join(map(str, fitting))} can",
             code="does_not_fit",
         )
+    raise UsageError(
+        f"{space.model} does not fit {space.gpus} x {kinds} at any tensor degree",
+        hint="give more --gpus or other --hardware",
+        code="does_not_fit",
+    )
 
 
 def scaled(deployment: Deployment, factor: float) -> Iterable[Deployment]:

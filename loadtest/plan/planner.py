@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from loadtest.backends.hardware import hardware
-from loadtest.backends.perfmodel import load_model
-from loadtest.backends.simulator import run_simulation
 from loadtest.backends.spec import resolve
 from loadtest.deployment import Deployment
 from loadtest.errors import UsageError
+from loadtest.plan.bill import at_work, power_model, unmeasured, usd_per_hour
+from loadtest.plan.breakeven import flip, link_rate
 from loadtest.plan.contest import Contest, Lead
+from loadtest.plan.demands import asked_share, relaxed
 from loadtest.plan.designs import SINGLE_POOL, Space, check, scaled
 from loadtest.plan.probe import Probe
-from loadtest.search.procedure import QUICK_RUNS, Search
+from loadtest.plan.waterfall import waterfall
+from loadtest.search.procedure import QUICK_RUNS, Search, spread_of
 from loadtest.search.virtual import VirtualRuns
-from loadtest.search.windows import Windows, without_edges
+from loadtest.search.windows import Windows, at_once, without_edges
+from metrics.objective import Objective
 from metrics.plan import (
     DISAGGREGATED,
     Candidate,
@@ -30,17 +31,14 @@ from metrics.plan import (
     PlanReport,
     PlanRow,
     Sizing,
-    Step,
     row_of,
     rule,
 )
-from metrics.slo import SLO
+from workloads.schedule import plan as schedule_of
 
 ARRANGEMENTS: Final = (*SINGLE_POOL, DISAGGREGATED)
-FREE_LINK: Final = ",kv_link_gbps=1000000,kv_link_latency_us=0,kv_contention=none"
-FEWEST_GBPS, MOST_GBPS = 0.1, 1e6
-TPOT_SPAN: Final = 2.0  # the flip is looked for from half to twice the target
-GPUS_PER_MACHINE: Final = 8
+WORK_REQUESTS: Final = 1_000  # of the run that power and extrapolation are read off
+OUTSIDE: Final = 0.05  # of the busy time: from here on a design's extrapolation is a warning
 
 OnStep = Callable[[str], None]
 
@@ -51,7 +49,7 @@ class Planner:
 
     space: Space
     windows: Windows
-    slo: SLO
+    slo: Objective
     relaxed: float = 2.0  # times the SLO, for the demand in between
     prices: dict[str, float] = field(default_factory=dict)
     on_step: OnStep | None = None
@@ -64,14 +62,11 @@ class Planner:
     def plan(self, command: list[str], wanted_rate_per_s: float | None = None) -> PlanReport:
         """Everything the plan says; UsageError when the model does not fit."""
         check(self.space)
-        demands: dict[Demand, SLO | None] = {"throughput only": None, "relaxed": self._relaxed(), "strict": self.slo}
-        rows = []
-        for demand, slo in demands.items():
-            self._say(f"{demand}: the best of each arrangement")
-            rows.append(self._row(demand, slo))
+        rows = self._rows()
         strict = rows[-1]
-        flip, flip_note = self._flip(rows)
-        link, link_note = self._link_break_even(strict)
+        self._say("where the winner changes, and where the gain comes from")
+        flip_s, flip_note = flip(self.contest, rows, self.slo)
+        link, link_note = link_rate(self.contest, strict, self.slo)
         holds, note = rule(rows)
         return PlanReport(
             trace=self.windows.trace_name,
@@ -81,41 +76,56 @@ class Planner:
             slo=str(self.slo),
             seed=self.windows.seed,
             command=command,
-            designs=len(self.contest.probes),
             rows=rows,
             kv=self._kv(strict),
-            flip_tpot_s=flip,
+            flip_tpot_s=flip_s,
             flip_note=flip_note,
             link_gbps=link,
             link_note=link_note,
-            waterfall=self._waterfall(),
+            waterfall=waterfall(self.contest, self.slo),
             sizing=[] if wanted_rate_per_s is None else self._sizes(strict, wanted_rate_per_s),
             wanted_rate_per_s=wanted_rate_per_s,
             rule_holds=holds,
             rule_note=note,
-            warnings=_warnings(rows),
+            power_model=power_model(self.space.hardware),
+            warnings=self._warnings(rows),
+            designs=len(self.contest.probes),
         )
 
     # --- the decision table ------------------------------------------------------------------------------------
 
-    def _row(self, demand: Demand, slo: SLO | None) -> PlanRow:
-        best = [self.contest.best(arrangement, slo) for arrangement in ARRANGEMENTS]
-        candidates = [self._candidate(lead, slo) for lead in best if lead.probe is not None]
-        return row_of(demand, "none" if slo is None else str(slo), candidates)
+    def _rows(self) -> list[PlanRow]:
+        loose = relaxed(self.slo, self.relaxed)
+        demands: dict[Demand, Objective | None] = {"throughput only": None, "relaxed": loose, "strict": self.slo}
+        rows = []
+        for demand, slo in demands.items():
+            self._say(f"{demand}: the best of each arrangement")
+            best = [self.contest.best(arrangement, slo) for arrangement in ARRANGEMENTS]
+            candidates = [self._candidate(lead, slo) for lead in best if lead.probe is not None]
+            if not candidates:
+                raise UsageError(
+                    f"no design keeps {slo} at any rate",
+                    hint="goodput search --backend emulated:... without --slo suggests targets",
+                    code="out_of_reach",
+                )
+            rows.append(row_of(demand, "none" if slo is None else str(slo), candidates))
+        return rows
 
-    def _candidate(self, lead: Lead, slo: SLO | None) -> Candidate:
+    def _candidate(self, lead: Lead, slo: Objective | None) -> Candidate:
         probe = lead.probe
         assert probe is not None
-        deployment = probe.deployment
-        filled = probe.saturation
-        goodput, rate, extrapolated = None, filled.requests_per_s, 0.0
-        if slo is not None:
+        deployment, filled = probe.deployment, probe.saturation
+        if slo is None:
+            goodput, rate = None, filled.requests_per_s
+            schedule = schedule_of(at_once(self.windows.trace(0, 1.0, WORK_REQUESTS)), seed=0, salt="")
+        else:
             runs = VirtualRuns(deployment, self.windows, slo)
-            start = max(lead.worth * probe.gpus, 1e-3)
-            goodput = Search(runs, slo.share, bracketing=runs.bracketing).run(0.9 * start, QUICK_RUNS).goodput
-            rate = goodput.rate * slo.share
-            extrapolated = self._extrapolated(deployment, goodput.rate)
-        per_hour = self.usd_per_hour(deployment)
+            start = max(0.9 * lead.worth * probe.gpus, 1e-3)
+            search = Search(runs, asked_share(slo), bracketing=runs.bracketing, spread=spread_of(slo))
+            goodput = search.run(start, QUICK_RUNS).goodput
+            rate = goodput.rate * asked_share(slo)
+            schedule = without_edges(self.windows.trace(0, goodput.rate or start, WORK_REQUESTS))
+        work = at_work(deployment, schedule, power_model(self.space.hardware))
         return Candidate(
             arrangement=deployment.arrangement,
             deployment=str(deployment),
@@ -123,113 +133,23 @@ class Planner:
             goodput=goodput,
             goodput_per_gpu=None if goodput is None else goodput.per_gpu(probe.gpus),
             output_tokens_per_s_per_gpu=filled.output_tokens_per_s / probe.gpus,
-            usd_per_1000_good=1000 * per_hour / 3600 / rate if rate else None,
-            wh_per_good=_watts(deployment) / 3600 / rate if rate else None,
-            extrapolated=extrapolated,
+            usd_per_1000_good=1000 * usd_per_hour(deployment, self.prices) / 3600 / rate if rate else None,
+            wh_per_good=work.watts / 3600 / rate if rate else None,
+            extrapolated=work.extrapolated,
         )
 
-    def _extrapolated(self, deployment: Deployment, rate_per_s: float) -> float:
-        schedule = without_edges(self.windows.trace(0, rate_per_s, 500))
-        return float(run_simulation(deployment, schedule, events=False).stats.extrapolated_share)
-
-    def usd_per_hour(self, deployment: Deployment) -> float:
-        """What its GPUs cost."""
-        return sum(pool.gpus * self._price(pool.hardware) for pool in deployment.pools)
-
-    def _price(self, name: str) -> float:
-        return self.prices.get(name, hardware(name).gpu_hour_usd)
-
-    def _relaxed(self) -> SLO:
-        return _scaled(self.slo, self.relaxed, self.relaxed)
-
-    # --- break-evens -------------------------------------------------------------------------------------------
-
-    def _flip(self, rows: list[PlanRow]) -> tuple[float | None, str]:
-        """The TPOT target at which one pool and two pools are level, the TTFT target kept."""
-        if self.slo.tpot_s is None:
-            return None, "the SLO has no TPOT limit"
-        finalists = set()
+    def _warnings(self, rows: list[PlanRow]) -> list[str]:
+        """What nobody measured, in one breath; then the measured designs that work outside what was measured."""
+        found = unmeasured(self.space.model, [c.deployment for row in rows for c in row.candidates])
         for row in rows:
-            for two in (True, False):
-                kind = [c for c in row.candidates if (c.arrangement == DISAGGREGATED) is two]
-                finalists |= {c.deployment for c in kind[:1] if c.goodput is not None}
-        probes = [self.contest.probe(Deployment.parse(text)) for text in sorted(finalists)]
-        pairs = [probe for probe in probes if probe.deployment.arrangement == DISAGGREGATED]
-        single = [probe for probe in probes if probe.deployment.arrangement != DISAGGREGATED]
-        if not pairs or not single:
-            return None, "there is only one kind of design"
-
-        def lead(tpot_s: float) -> float:
-            """1 where two pools lead, -1 where one does."""
-            slo = replace(self.slo, tpot_s=tpot_s)
-            best = self.contest.race(single, slo)
-            return 1.0 if self.contest.race(pairs, slo, best).probe in pairs else -1.0
-
-        steps = self.slo.tpot_s * TPOT_SPAN ** np.linspace(-1, 1, 7)
-        leads = [lead(float(tpot)) for tpot in steps]
-        for i in range(len(steps) - 1, 0, -1):
-            if leads[i] < 0 < leads[i - 1]:
-                return _bisect(lead, float(steps[i - 1]), float(steps[i])), ""
-        who = "two pools lead" if leads[-1] > 0 else "one pool leads"
-        return None, f"{who} from {steps[0] * 1e3:.0f} to {steps[-1] * 1e3:.0f} ms per token"
-
-    def _link_break_even(self, strict: PlanRow) -> tuple[float | None, str]:
-        """The KV link rate at which the best disaggregated design is level with the best single pool."""
-        two = next((c for c in strict.candidates if c.arrangement == DISAGGREGATED), None)
-        one = next((c for c in strict.candidates if c.arrangement != DISAGGREGATED), None)
-        if two is None or one is None or one.goodput is None:
-            return None, "there is only one kind of design"
-        target = one.goodput.rate
-
-        def spare(gbps: float) -> float:
-            linked = Deployment.parse(f"{two.deployment},kv_link_gbps={gbps:.6g}")
-            return self.slo.share - Probe(linked, self.windows).share(target, self.slo)
-
-        if spare(MOST_GBPS) > 0:
-            return None, "disaggregation loses even with an infinite link"
-        if spare(FEWEST_GBPS) <= 0:
-            return None, f"disaggregation leads even at {FEWEST_GBPS:g} Gb/s"
-        return _bisect(spare, FEWEST_GBPS, MOST_GBPS, 0.05), ""
-
-    def _waterfall(self) -> list[Step]:
-        """From one pool to two, one freedom after the other, and the transfer's price at the end."""
-        tp = load_model(self.space.model).default_tp
-        first = self.space.hardware[0]
-        own = replace(self.space, hardware=(first,))
-        usual = tp if tp in own.degrees_of(first) and self.space.gpus % tp == 0 else own.degrees_of(first)[-1]
-        narrow = replace(own, degrees=(usual,))
-        pools = [d for d in narrow.single_pools() if d.arrangement in ("colocated", "colocated_prefill_first")]
-        base = self.contest.race([self.contest.probe(d) for d in pools], self.slo)
-        spaces = {"no interference": narrow, "own parallelism": own}
-        if len(self.space.hardware) > 1:
-            spaces["own hardware"] = self.space
-        free = {name: self.contest.best(DISAGGREGATED, self.slo, space, FREE_LINK) for name, space in spaces.items()}
-        real = self.contest.best(DISAGGREGATED, self.slo)
-        return self._steps((f"colocated, tp={usual}", base), free, real)
-
-    def _steps(self, base: tuple[str, Lead], free: dict[str, Lead], real: Lead) -> list[Step]:
-        """One design after the other; what may be chosen earlier may be chosen later, with and without the transfer."""
-        name, (probe, worth) = base
-        if probe is None or real.probe is None:
-            return []
-        steps = [Step(name=name, deployment=str(probe.deployment), goodput_per_gpu=worth, gain=0.0)]
-        texts: list[str] = []
-        for name, lead in free.items():
-            texts += [] if lead.probe is None else [str(lead.probe.deployment)]
-            if name == list(free)[-1]:
-                texts.append(_linked(str(real.probe.deployment)))
-            steps.append(self._step(name, texts, steps[-1], worth))
-        with_transfer = [text.replace(FREE_LINK, "") for text in texts]
-        return [*steps, self._step("minus transfer", with_transfer, steps[-1], worth)]
-
-    def _step(self, name: str, texts: list[str], before: Step, hint: float) -> Step:
-        """The best of some designs, all looked for from the same rate on, so that noise is common to them."""
-        probes = [self.contest.probe(Deployment.parse(text)) for text in texts]
-        worth, best = max(
-            ((probe.goodput_per_gpu(self.slo, hint), probe) for probe in probes), key=lambda pair: pair[0]
-        )
-        gain = worth - before.goodput_per_gpu
-        return Step(name=name, deployment=str(best.deployment), goodput_per_gpu=worth, gain=gain)
+            outside = [
+                f"{c.arrangement} {c.extrapolated:.0%}"
+                for c in row.candidates
+                if c.extrapolated > OUTSIDE and not unmeasured(self.space.model, [c.deployment])
+            ]
+            if outside:
+                found.append(f"{row.demand}: share of busy time outside what was measured: {', '.join(outside)}")
+        return found
 
     # --- facts -------------------------------------------------------------------------------------------------
 
@@ -267,73 +187,17 @@ class Planner:
 
     def _smallest(self, designs: Iterable[Deployment], rate_per_s: float) -> Sizing | None:
         for design in designs:
-            share = Probe(design, self.windows).share(rate_per_s, self.slo)
-            if share >= self.slo.share:
+            shown = Probe(design, self.windows).shown(rate_per_s, self.slo)
+            if shown.spare >= 0:
                 return Sizing(
                     arrangement=design.arrangement,
                     deployment=str(design),
                     gpus=design.gpus or 0,
-                    usd_per_hour=self.usd_per_hour(design),
-                    attainment=share,
+                    usd_per_hour=usd_per_hour(design, self.prices),
+                    attainment=shown.share,
                 )
         return None
 
     def _say(self, text: str) -> None:
         if self.on_step is not None:
             self.on_step(text)
-
-
-def prices_of(text: str | None, kinds: tuple[str, ...]) -> dict[str, float]:
-    """`4.76` for all, or `h100=4.76,a100=2.21`; UsageError for anything else."""
-    if not text:
-        return {}
-    found: dict[str, float] = {}
-    for word in text.split(","):
-        name, equals, value = word.rpartition("=")
-        try:
-            price = float(value)
-        except ValueError:
-            price = math.nan
-        if not price > 0 or (equals and name not in kinds):
-            raise UsageError(
-                f"--gpu-hour-usd {text!r} is not a price",
-                hint="write 4.76, or a price for each --hardware: h100=4.76,a100=2.21",
-                code="bad_price",
-            )
-        found |= dict.fromkeys((name,) if equals else kinds, price)
-    return found
-
-
-def _watts(deployment: Deployment) -> float:
-    """Constant machine power, as the Splitwise paper counts: not a measurement."""
-    return sum(pool.gpus * hardware(pool.hardware).machine_w / GPUS_PER_MACHINE for pool in deployment.pools)
-
-
-def _scaled(slo: SLO, ttft: float, tpot: float) -> SLO:
-    return replace(
-        slo,
-        ttft_s=None if slo.ttft_s is None else slo.ttft_s * ttft,
-        tpot_s=None if slo.tpot_s is None else slo.tpot_s * tpot,
-    )
-
-
-def _bisect(decreasing: Callable[[float], float], low: float, high: float, precision: float = 0.02) -> float:
-    """Where a function falls through 0 between two arguments, found on a logarithmic scale."""
-    while high / low > 1 + precision:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if decreasing(middle) > 0 else (low, middle)
-    return math.sqrt(low * high)
-
-
-def _linked(text: str) -> str:
-    """A disaggregated design with the free link."""
-    return str(Deployment.parse(text + FREE_LINK))
-
-
-def _warnings(rows: list[PlanRow]) -> list[str]:
-    return [
-        f"{row.demand}: {c.arrangement} spends {c.extrapolated:.0%} of its busy time outside what was measured"
-        for row in rows
-        for c in row.candidates
-        if c.extrapolated > 0.05
-    ]

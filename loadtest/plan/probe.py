@@ -6,7 +6,7 @@ Good enough to choose by (a few per cent); what is printed is searched for again
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from loadtest.backends.simulator import simulate
 from loadtest.backends.spec import resolve
 from loadtest.deployment import Deployment
-from loadtest.search.reference import model_unloaded
+from loadtest.search.reference import alone_s, model_unloaded, reference_deployment
 from loadtest.search.saturation import saturation
-from loadtest.search.virtual import run_length
+from loadtest.search.virtual import counted_of
 from loadtest.search.windows import Windows, without_edges
-from metrics.latency import counted, is_ok, select, tpot_s, ttft_s
+from metrics.goodput import LimitCount
+from metrics.latency import counted, e2e_s, is_ok, select, tpot_s, ttft_s
+from metrics.objective import Family, Objective
 from metrics.search import Saturation
 from metrics.slo import SLACK_S, SLO
 
@@ -26,10 +28,32 @@ Floats = NDArray[np.float64]
 
 STEP: Final = 1.05  # between neighbouring rates of the grid
 LEAP: Final = 8  # steps at once while looking for the other side
-REQUESTS, MOST_REQUESTS = 600, 1_200  # enough to choose by
+REQUESTS, MOST_REQUESTS = 600, 8_000  # enough to choose by
+DURATIONS: Final = 12  # of the median request under that load: a queue needs them to build up
+TOO_SHORT: Final = 1.5  # a run that passes is made again when it was so many times shorter than that
 WINDOW: Final = 0
 SATURATING: Final = 2  # times the batch slots of all instances
 SATURATING_BETWEEN: Final = (1_000, 6_000)
+
+
+class Shown(NamedTuple):
+    """What a run showed: the share that was good, and how far that is above (or below) what is asked.
+
+    Of a family the share is that of the limit that is farthest from its own, and `spare` is in units of the misses
+    that this limit allows.
+    """
+
+    share: float
+    spare: float
+
+
+class _Run(NamedTuple):
+    """One simulation: the times of its requests for any joint SLO, or the counts of one family."""
+
+    requests: int
+    median_s: float
+    times: Floats
+    counts: list[LimitCount]
 
 
 class Probe:
@@ -38,8 +62,9 @@ class Probe:
     def __init__(self, deployment: Deployment, windows: Windows) -> None:
         self.deployment = deployment
         self._windows = windows
-        self._seen: dict[int, Floats] = {}
-        self._alone_s = _median_alone_s(deployment, windows)
+        self._runs: dict[tuple[float, Family | None], _Run] = {}
+        trace = windows.trace(WINDOW, 1.0, REQUESTS)  # the length of a run must not depend on earlier runs
+        self._alone_s = alone_s(model_unloaded(deployment), trace.prompt_tokens, trace.output_tokens)
         self._saturation: Saturation | None = None
 
     @property
@@ -57,16 +82,23 @@ class Probe:
             self._saturation = saturation(self.deployment, self._windows, requests)
         return self._saturation
 
-    def share(self, rate_per_s: float, slo: SLO) -> float:
-        """Attainment at any rate."""
-        return _share(self._measure(rate_per_s), slo)
+    def shown(self, rate_per_s: float, slo: Objective) -> Shown:
+        """What a run at any rate shows; one that passes lasts long enough to be believed."""
+        key = rate_per_s, slo if isinstance(slo, Family) else None
+        run = self._runs.get(key) or self._run(rate_per_s, slo, self._length(rate_per_s, self._alone_s))
+        shown = _judged(run, slo)
+        while shown.spare >= 0 and (needed := self._length(rate_per_s, run.median_s)) > TOO_SHORT * run.requests:
+            run = self._run(rate_per_s, slo, needed)
+            shown = _judged(run, slo)
+        self._runs[key] = run
+        return shown
 
-    def beats(self, goodput_per_gpu: float, slo: SLO) -> bool:
+    def beats(self, goodput_per_gpu: float, slo: Objective) -> bool:
         """Whether it may have more goodput than that, by one run at that rate."""
         rate = goodput_per_gpu * self.gpus
         return rate <= 0 or self._passes(math.floor(math.log(rate) / math.log(STEP)), slo)
 
-    def goodput_per_gpu(self, slo: SLO, hint: float | None = None) -> float:
+    def goodput_per_gpu(self, slo: Objective, hint: float | None = None) -> float:
         """Requests per second and GPU at which the share crosses its target; 0 when hardly any rate passes."""
         start = hint * self.gpus if hint else 0.5 * self.saturation.requests_per_s
         low = round(math.log(start) / math.log(STEP))
@@ -86,41 +118,50 @@ class Probe:
             low, high = (middle, high) if self._passes(middle, slo) else (low, middle)
         return self._between(low, slo) / self.gpus
 
-    def _between(self, low: int, slo: SLO) -> float:
+    def _between(self, low: int, slo: Objective) -> float:
         """Where the line between a passing and a failing neighbour crosses."""
-        above, below = _share(self._at(low), slo), _share(self._at(low + 1), slo)
-        part = (above - slo.share) / (above - below) if above > below else 0.5
+        above, below = self._spare(low, slo), self._spare(low + 1, slo)
+        part = above / (above - below) if above > below else 0.5
         return float(STEP ** (low + part))
 
-    def _passes(self, step: int, slo: SLO) -> bool:
-        return _share(self._at(step), slo) >= slo.share
+    def _passes(self, step: int, slo: Objective) -> bool:
+        return self._spare(step, slo) >= 0
 
-    def _at(self, step: int) -> Floats:
-        if step not in self._seen:
-            self._seen[step] = self._measure(STEP**step)
-        return self._seen[step]
+    def _spare(self, step: int, slo: Objective) -> float:
+        """At a rate of the grid."""
+        return self.shown(STEP**step, slo).spare
 
-    def _measure(self, rate_per_s: float) -> Floats:
-        """TTFT and TPOT of all counted requests; infinite for a failed one."""
-        requests = min(run_length(rate_per_s, self._alone_s, REQUESTS), MOST_REQUESTS)
+    def _length(self, rate_per_s: float, median_s: float) -> int:
+        return min(max(REQUESTS, math.ceil(DURATIONS * median_s * rate_per_s)), MOST_REQUESTS)
+
+    def _run(self, rate_per_s: float, slo: Objective, requests: int) -> _Run:
+        """TTFT, TPOT and end-to-end time of all counted requests, infinite for a failed one; or a family's counts."""
         schedule = without_edges(self._windows.trace(WINDOW, rate_per_s, requests))
-        rows = simulate(self.deployment, schedule, events=False).rows
-        rows = select(rows, counted(rows))
-        times = np.stack([ttft_s(rows), np.nan_to_num(tpot_s(rows), nan=0.0)])
+        family = slo if isinstance(slo, Family) else None
+        table = simulate(self.deployment, schedule, events=family is not None and family.needs_gaps)
+        rows = select(table.rows, counted(table.rows))
+        times = np.stack([ttft_s(rows), np.nan_to_num(tpot_s(rows), nan=0.0), e2e_s(rows)])
         times[:, ~is_ok(rows)] = np.inf
-        return times
+        counts = []
+        if family is not None:
+            alone = model_unloaded(reference_deployment(self.deployment)) if family.needs_reference else None
+            counts = counted_of(table, family, alone).limits
+        done = times[2][np.isfinite(times[2])]
+        return _Run(requests, float(np.median(done)) if len(done) else 0.0, times, counts)
 
 
-def _median_alone_s(deployment: Deployment, windows: Windows) -> float:
-    """How long the median request takes on an idle machine: the length of a run must not depend on earlier runs."""
-    trace = windows.trace(WINDOW, 1.0, REQUESTS)
-    prompt, output = (np.array([np.median(tokens)]) for tokens in (trace.prompt_tokens, trace.output_tokens))
-    unloaded = model_unloaded(deployment)
-    return float((unloaded.ttft_s(prompt) + unloaded.tpot_s(prompt + output / 2) * output)[0])
+def _judged(run: _Run, slo: Objective) -> Shown:
+    return _joint(run.times, slo) if isinstance(slo, SLO) else _worst(run.counts)
 
 
-def _share(times: Floats, slo: SLO) -> float:
-    ttft = np.inf if slo.ttft_s is None else slo.ttft_s + SLACK_S
-    tpot = np.inf if slo.tpot_s is None else slo.tpot_s + SLACK_S
-    good = (times[0] <= ttft) & (times[1] <= tpot) & np.isfinite(times[0])
-    return float(good.mean())
+def _joint(times: Floats, slo: SLO) -> Shown:
+    limits = np.array([np.inf if limit is None else limit + SLACK_S for limit in (slo.ttft_s, slo.tpot_s, slo.e2e_s)])
+    good = (times <= limits[:, None]).all(axis=0) & np.isfinite(times[0])
+    share = float(good.mean())
+    return Shown(share, share - slo.share)
+
+
+def _worst(counts: list[LimitCount]) -> Shown:
+    """The limit that is farthest from its share, measured in the misses it allows."""
+    shares = [(c.good / c.total if c.total else 1.0, c.share) for c in counts]
+    return min((Shown(got, (got - asked) / (1 - asked)) for got, asked in shares), key=lambda shown: shown.spare)

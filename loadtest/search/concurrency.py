@@ -69,7 +69,8 @@ class VirtualUsers:
     def __call__(self, users: int, number: int) -> Counted:
         """A run of so many users; each asks at least five times."""
         trace = self._windows.trace(number, 1.0, max(self._requests, 5 * users))
-        table = closed_loop(self._deployment, trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), users)
+        cluster = Cluster(self._deployment, every_token=True)
+        table = closed_loop(cluster, trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), users)
         judged = judge(table, self._slo)
         worst = judged.worst
         lasted = float(np.nanmax(table.rows["done_s"]))
@@ -80,12 +81,12 @@ class VirtualUsers:
             seconds=lasted,
             misses=judged.misses,
             limits=judged.limits,
+            extrapolated=cluster.stats().extrapolated_share,
         )
 
 
-def closed_loop(deployment: Deployment, prompts: list[int], outputs: list[int], users: int) -> RecordTable:
+def closed_loop(cluster: Cluster, prompts: list[int], outputs: list[int], users: int) -> RecordTable:
     """`users` requests at a time, a new one the moment one ends; the first fifth to ask is warm-up."""
-    cluster = Cluster(deployment, every_token=True)
     count = len(prompts)
     rows = empty_rows(count)
     rows["prompt_tokens"], rows["max_tokens"], rows["output_tokens"] = prompts, outputs, outputs

@@ -24,8 +24,19 @@ from loadtest.target import OnProgress, Target
 from metrics.decision import DecisionRow, decide
 from metrics.goodput import GoodputEstimate, SweepPoint, sweep_goodput
 from metrics.latency import counted
+from metrics.names import short_names
 from metrics.objective import Family, Objective
-from metrics.search import Attempt, Mode, SearchReport, SearchRow, marginals, mark_best, row_of, scale_of
+from metrics.search import (
+    Attempt,
+    Mode,
+    SearchReport,
+    SearchRow,
+    extrapolation,
+    marginals,
+    mark_best,
+    row_of,
+    scale_of,
+)
 from metrics.slo import SLO
 from metrics.tightness import tightness
 from workloads.schedule import Schedule, plan
@@ -252,8 +263,16 @@ class SearchJob:
         if self.swept:
             rows, sentence = mark_best(rows)
         elif self.mode == "search" and len(rows) > 1:
-            sentence = decide([_decision_row(row, report.clock) for row in rows]).sentence
-        done = msgspec.structs.replace(report, rows=rows, sentence=sentence, state="complete")
+            names = short_names([row.label for row in rows])
+            told = [_decision_row(row, name, report.clock) for row, name in zip(rows, names, strict=True)]
+            sentence = decide(told).sentence
+        done = msgspec.structs.replace(
+            report,
+            rows=rows,
+            sentence=sentence,
+            warnings=[*report.warnings, *extrapolation(rows)],
+            state="complete",
+        )
         store.write(self.directory, done)
         return done
 
@@ -313,7 +332,11 @@ def _folder(label: str) -> str:
 
 def _joint(objective: Objective | None) -> SLO:
     if not isinstance(objective, SLO):
-        raise UsageError("this needs joint limits, like ttft=1s,tpot=45ms", code="joint_slo")
+        raise UsageError(
+            "--slo-scale and --over concurrency need joint limits, no percentiles",
+            hint="write them like ttft=1s,tpot=45ms",
+            code="joint_slo",
+        )
     return objective
 
 
@@ -327,10 +350,10 @@ def _worst_share(attempt: Attempt, share: float) -> float | None:
     return share if all(limit.met for limit in limits) else min(share - 1e-6, attempt.good / attempt.total)
 
 
-def _decision_row(row: SearchRow, clock: str) -> DecisionRow:
+def _decision_row(row: SearchRow, name: str, clock: str) -> DecisionRow:
     per_gpu: GoodputEstimate | None = row.goodput_per_gpu
     return DecisionRow(
-        label=row.label,
+        label=name,
         deployment=row.deployment,
         gpus=row.gpus,
         goodput_per_s=row.goodput,

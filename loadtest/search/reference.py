@@ -79,6 +79,12 @@ def model_unloaded(deployment: Deployment) -> Unloaded:
     return Unloaded(list(_KNOTS), seconds, (base, growth), measured=False)
 
 
+def alone_s(unloaded: Unloaded, prompt_tokens: NDArray[np.int32], output_tokens: NDArray[np.int32]) -> float:
+    """How long the median request of a workload takes on the idle server."""
+    prompt, output = (np.array([np.median(tokens)]) for tokens in (prompt_tokens, output_tokens))
+    return float((unloaded.ttft_s(prompt) + unloaded.tpot_s(prompt + output / 2) * output)[0])
+
+
 def measured_unloaded(table: RecordTable) -> Unloaded:
     """From requests that were served one at a time; failed ones are left out."""
     rows = table.rows[is_ok(table.rows)]

@@ -63,4 +63,5 @@ def read(directory: Path) -> SearchReport:
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=SearchReport)
     except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{directory} holds no search that can be resumed: {error}", code="no_search") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{directory} holds no search that can be resumed: {why}", code="no_search") from None

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from loadtest.backends.simulator import simulate
+from loadtest.backends.simulator import run_simulation
 from loadtest.deployment import Deployment
-from loadtest.search.reference import Unloaded, model_unloaded, reference_deployment
+from loadtest.search.reference import Unloaded, alone_s, model_unloaded, reference_deployment
 from loadtest.search.windows import Windows, without_edges
 from metrics.hopeless import allowed_misses, hopeless_at_s
 from metrics.latency import counted, e2e_s, select
@@ -22,7 +22,7 @@ from metrics.sweep import scaled_good, speeds
 from workloads.schedule import Schedule
 from workloads.synth import generate
 
-MIN_REQUESTS, MAX_REQUESTS = 500, 4_000
+MIN_REQUESTS, MAX_REQUESTS = 500, 20_000
 MIN_MEDIAN_DURATIONS: Final = 20
 PHASES: Final = ("queue_s", "prefill_s", "transfer_s")
 
@@ -49,7 +49,9 @@ class VirtualRuns:
         self._gaps = isinstance(slo, Family) and slo.needs_gaps
         slowdowns = isinstance(slo, Family) and slo.needs_reference
         self._unloaded = model_unloaded(reference_deployment(deployment)) if slowdowns else None
-        self._median_s = 0.0
+        trace = self._windows.trace(0, 1.0, MIN_REQUESTS)
+        self._median_s = alone_s(model_unloaded(deployment), trace.prompt_tokens, trace.output_tokens)
+        self._extrapolated = 0.0
 
     def __call__(self, rate_per_s: float, number: int) -> Counted:
         """A whole run."""
@@ -69,12 +71,15 @@ class VirtualRuns:
     def table(self, rate_per_s: float, number: int) -> RecordTable:
         """The rows of run `number` at a rate."""
         trace = self._windows.trace(number, rate_per_s, run_length(rate_per_s, self._median_s, self._least))
-        return simulate(self.deployment, without_edges(trace, self._windows.seed), events=self._gaps)
+        simulation = run_simulation(self.deployment, without_edges(trace, self._windows.seed), events=self._gaps)
+        self._extrapolated = simulation.stats.extrapolated_share
+        return simulation.table
 
     def _counted(self, table: RecordTable) -> Counted:
+        """Of the table just made."""
         found = counted_of(table, self.objective, self._unloaded)
         self._median_s = found.median_e2e_s
-        return found
+        return msgspec.structs.replace(found, extrapolated=self._extrapolated)
 
 
 def run_length(rate_per_s: float, median_s: float, least: int = MIN_REQUESTS) -> int:

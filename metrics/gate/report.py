@@ -51,6 +51,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a page, a table or a pipeline says about one gate."""
 
     schema: str = SCHEMA
+    state: Literal["complete", "partial"] = "complete"  # partial: stopped by the user, and so never a verdict
     verdict: Verdict
     sentence: str
     mode: Mode
@@ -134,6 +135,19 @@ def decide(
     )
 
 
+def stopped(report: GateReport) -> GateReport:
+    """The report of a gate that the user stopped: what was measured stays, but it decides nothing."""
+    count = len(report.pairs)
+    return msgspec.structs.replace(
+        report,
+        state="partial",
+        verdict="INCONCLUSIVE",
+        invalid=[],
+        advice=[],
+        sentence=f"Stopped by the user after {count} whole pair{'' if count == 1 else 's'} of runs.",
+    )
+
+
 def record_of(pair: Pair, number: int, order: str, rules: Sequence[Rule], **runs: str) -> PairRecord:
     """One pair's values under the rules' keys."""
     keys = list(dict.fromkeys(rule.key for rule in rules))
@@ -177,6 +191,8 @@ def _warnings(pairs: Sequence[Pair], results: Sequence[RuleResult]) -> list[str]
     few = {key for pair in pairs for sample in pair for key in sample.few} & {result.metric for result in results}
     if few:
         warnings.append(f"too few requests per run behind {', '.join(sorted(few))}")
+    if pairs and not any(sample.values.get("attainment", 1.0) for sample, _ in pairs):
+        warnings.append("no request of the baseline met the SLO: attainment cannot drop, whatever the candidate does")
     if any(per_gpu(*pair) for pair in pairs):
         warnings.append("the sides have different numbers of GPUs: rates are compared per GPU")
     warnings += [f"{r.rule}: {r.verdict.lower()}" for r in results if r.warn and r.verdict != "PASS"]

@@ -179,7 +179,10 @@ def _limit(text: str, metric: Metric, change: bool, number: float, unit: str) ->
     if metric.kind == "rate" and unit in ("", "/s"):
         return number
     wanted = {"time": "ms, s or m", "share": "% (up to 100)", "rate": "/s"}[metric.kind]
-    raise _bad(f"the limit of a requirement on this metric is written in {wanted} (rule {text!r})")
+    raise _bad(
+        f"the limit of a requirement on this metric is written in {wanted} (rule {text!r})",
+        "a change from the baseline has drop or rise before the sign, as in 'ttft.p90 rise < 10%'",
+    )
 
 
 def _nearest(name: str) -> str:

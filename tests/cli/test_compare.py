@@ -25,7 +25,7 @@ def test_deployments_are_measured_and_compared(elsewhere: Path, capsys: pytest.C
     """One JSON document, the same as comparison.json; the runs and a page beside it."""
     assert ExitCode.OK == run(["compare", A, B, f"{B},instances=2", *LOAD, "--pairs", "2", "--out", "c", "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert [A, B, f"{B},instances=2"] == [side["label"] for side in document["sides"]]
+    assert ["chunked", "colocated", "colocated instances=2"] == [side["label"] for side in document["sides"]]
     assert document["per_gpu"]
     assert document == json.loads((elsewhere / "c" / "comparison.json").read_text())
     assert 6 == len(list((elsewhere / "c").glob("run-*")))
@@ -50,7 +50,13 @@ def test_stored_runs_are_compared(elsewhere: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [([A], "too_few_sides"), ([A, "."], "not_a_run"), ([A, "emulated:chunkd"], "bad_deployment")],
+    [
+        ([A], "too_few_sides"),
+        ([A, "."], "not_a_run"),
+        ([A, "emulated:chunkd"], "bad_deployment"),
+        ([A, B, "--virtual", "--metric", "ttft"], "bad_metric"),
+        ([A, B, "--virtual", "--rate", "nan"], "not_positive"),
+    ],
 )
 def test_what_cannot_be_compared_is_said(words: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 with a stable code."""

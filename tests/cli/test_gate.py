@@ -13,7 +13,8 @@ import pytest
 from loadtest.cli import load_options
 from loadtest.cli.main import run
 from loadtest.deployment import Deployment
-from loadtest.errors import ExitCode
+from loadtest.errors import ExitCode, Interrupted
+from loadtest.pairs import Replay
 from loadtest.sides import VirtualSide
 from loadtest.supervise import python_module
 
@@ -123,6 +124,17 @@ def test_margins_that_the_noise_cannot_carry_are_refused(elsewhere: Path, capsys
         (["--baseline", SAME, "--candidate", SAME, "--metric", "goodput"], "no_slo"),
         (["--baseline", SAME, "--candidate", "http://x:1", "--virtual"], "virtual"),
         (["--baseline", SAME, "--noise-floor", "8", "--virtual"], "no_noise"),
+        (["--baseline", SAME, "--candidate", SAME, "--rule", ""], "bad_rule"),
+        (["--baseline", SAME, "--candidate", SAME, "--rule", "ttft.p90 < 10%"], "bad_rule"),
+        (["--baseline", SAME, "--candidate", SAME, "--rule", "attainment > 90%"], "no_slo"),
+        (["--baseline", SAME, "--candidate", SAME, "--ladder", "--rule", "ttft.p90 rise < 10%"], "bad_rule"),
+        (["--baseline", SAME, "--candidate", SAME, "--rule", "ttft@512.p50 rise < 10%"], "bad_rule"),
+        (["--baseline", SAME, "--candidate", SAME, "--ladder", "--metric", "goodput"], "one_of"),
+        (["--baseline", SAME, "--candidate", SAME, "--slo", "splitwise"], "joint_slo"),
+        (["--baseline", SAME, "--candidate", SAME, "--junit", "/proc/x"], "output_unusable"),
+        (["--baseline", SAME, "--candidate", SAME, "--seed", "-1"], "usage"),
+        (["--baseline", "torch:chunked", "--candidate", SAME, "--virtual"], "virtual"),
+        (["--baseline", SAME, "--candidate", "no.toml"], "no_such_side"),
         (["--baseline", SAME, "--candidate", SAME, "--pairs", "2"], "usage"),
         (["--baseline", SAME, "--candidate", SAME, "--pairs", "8,3"], "usage"),
     ],
@@ -179,6 +191,26 @@ def test_a_stored_baseline_is_replayed_on_the_candidate(elsewhere: Path, capsys:
     assert ["PASS", 3] == [document["verdict"], len(document["pairs"])]
 
 
+def test_a_gate_that_is_stopped_leaves_its_file(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 130 with gate.json marked partial, under --bisect too; the runs so far stay in its folder."""
+    made: list[Path] = []
+    measure = Replay.__call__
+
+    def stopped(self: Replay, target: Any, number: int, folder: Path) -> Any:
+        made.append(folder)
+        if len(made) == 4:
+            raise Interrupted("stopped by the user")
+        return measure(self, target, number, folder)
+
+    monkeypatch.setattr(Replay, "__call__", stopped)
+    assert ExitCode.INTERRUPTED == gate("--out", "g", "--bisect")
+    assert "decides nothing" in capsys.readouterr().err
+    document = json.loads((elsewhere / "g" / "gate.json").read_text())
+    assert ("partial", "INCONCLUSIVE", 1) == (document["state"], document["verdict"], len(document["pairs"]))
+
+
 def test_a_ladder_has_rules_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """Fixed points, in three pairs."""
     words = ["gate", "--baseline", SAME, "--candidate", SAME, "--virtual", "--ladder", "--pairs", "3", "--json"]
@@ -216,13 +248,15 @@ def test_a_noise_floor_is_stored_and_used(
 def test_launched_servers_are_judged_live(elsewhere: Path) -> None:
     """Two launch files, a value set for one of them: started and stopped in turn, cost told before and after.
 
-    A machine that is too busy makes the comparison invalid, which is the other right answer.
+    One pair against a stored spread that forgives much. A machine that is too busy makes the comparison invalid, which
+    is the other right answer.
     """
     (elsewhere / "base.toml").write_text(
         f'deployment = "{SAME},max_num_batched_tokens={{budget}}"\n[set]\nbudget = 2048\n'
     )
-    rules = ["--rule", "ttft.p90 rise < 900%", "--rule", "failed < 50%"]
-    words = ["--launch", "base.toml", "base.toml", "--set", "candidate.budget=512", "--pairs", "3", "--json"]
+    rules = ["--rule", "ttft.p90 rise < 900%", "--rule", "failed rise < 50pp"]
+    words = ["--launch", "base.toml", "base.toml", "--set", "candidate.budget=512", "--pairs", "1", "--json"]
+    words += ["--noise", stored_floor(elsewhere / "noise.json", 0.3)]
     load = ["--slo", "ttft=2s,tpot=200ms", "--trace", "t.csv"]
     rows = "".join(f"{i * 0.1:.1f},64,4\n" for i in range(6))
     (elsewhere / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)

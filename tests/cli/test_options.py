@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest.cli import options
+from loadtest.cli.main import cli
 from loadtest.cli.options import DURATION, HEADER, TAG
 from loadtest.errors import UsageError
 
@@ -140,3 +141,23 @@ def test_a_nested_command_reads_its_groups_table(elsewhere: Path) -> None:
     (elsewhere / "goodput.toml").write_text("[trace]\nseed = 4\n")
     assert 0 == CliRunner().invoke(goodput, ["trace", "info"]).exit_code
     assert 4 == seen["seed"]
+
+
+COMMANDS = ("run", "search", "plan", "compare", "gate", "launch", "worker", "calibrate", "serve", "report", "demo")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns_and_knows_a_place_for_every_option(name: str) -> None:
+    """What stands under `Other` is the help itself."""
+    shown = CliRunner().invoke(cli, [name, "--help"], env={"COLUMNS": "80"}).output
+    assert 80 >= max(len(line) for line in shown.splitlines())
+    other = shown.partition("\nOther:\n")[2].split()
+    assert other in ([], ["-h,", "--help", "Show", "this", "message", "and", "exit."])
+
+
+def test_the_first_screen_of_a_long_help_is_what_everybody_needs() -> None:
+    """Server, trace, rate, length, targets and output within 30 lines, under headings."""
+    screen = CliRunner().invoke(cli, ["run", "--help"], env={"COLUMNS": "80"}).output.splitlines()[:30]
+    flags = ("--target", "--backend", "--trace", "--rate", "--duration", "--slo", "--require", "--out", "--json")
+    assert [] == [flag for flag in flags if not any(line.startswith(f"  {flag}") for line in screen)]
+    assert "What is measured:" in screen

@@ -6,9 +6,10 @@ import pytest
 
 from loadtest import clock
 from loadtest.cli.progress import ProgressLine, so_far
+from loadtest.replay.rowpacker import blank_row
 from loadtest.replay.tally import Seen, Tally, quantile_s, together
 from loadtest.swarm.coordinator import LoadProgress
-from metrics.records import Outcome, empty_rows
+from metrics.records import Outcome
 
 NOW = LoadProgress(elapsed_s=12.4, planned=5, sent=240, in_flight=31, finished=209, failed=2, workers_lost=1)
 
@@ -24,13 +25,12 @@ def test_the_second_line_shows_what_was_seen_so_far() -> None:
     """Quantiles of what has finished, the good share, the client's own lag; nothing before anything finished."""
     tally = Tally("ttft=500ms,tpot=20ms")
     assert "" == so_far(tally.seen)
-    rows = empty_rows(1)
-    rows["scheduled_s"], rows["sent_s"], rows["first_token_s"], rows["last_token_s"] = 1.0, 1.001, 1.1, 1.5
-    rows["outcome"], rows["output_tokens"], rows["done_s"] = Outcome.OK, 21, 1.5
+    row = blank_row()
+    row |= {"scheduled_s": 1.0, "sent_s": 1.001, "first_token_s": 1.1, "last_token_s": 1.5}
+    row |= {"outcome": Outcome.OK, "output_tokens": 21, "done_s": 1.5}
     for _ in range(9):
-        tally.add(rows)
-    rows["outcome"] = Outcome.TIMEOUT
-    tally.add(rows)
+        tally.add(row)
+    tally.add(row | {"outcome": Outcome.TIMEOUT})
     line = so_far(tally.seen)
     # 100, 20 and 1 ms as the middles of their bins: 10 us * 2 ** ((k + 1/2) / 8) for k = 106, 87 and 53.
     assert "TTFT 102/102 ms  TPOT 19.6/19.6 ms  good 90.0 %  client lag p99 1.03 ms" == line
@@ -40,9 +40,7 @@ def test_the_second_line_shows_what_was_seen_so_far() -> None:
 def test_the_warm_up_is_not_seen() -> None:
     """As in the report."""
     tally = Tally()
-    rows = empty_rows(1)
-    rows["warmup"] = True
-    tally.add(rows)
+    tally.add(blank_row() | {"warmup": True})
     assert Seen() == tally.seen
 
 

@@ -274,3 +274,26 @@ def _child_of(pid: int, name: str) -> int:
             return matching[0]
         assert clock.monotonic_ns() < give_up
         clock.sleep(0.02)
+
+
+def test_an_emulated_backend_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No server and no waiting: a run directory of the same form, a turn after the answer before it, cost included."""
+    trace = tmp_path / "turns.csv"
+    trace.write_text("arrival_ns,prompt_tokens,output_tokens,session\n0,500,50,1\n1000000000,800,40,1\n")
+    line = f"run {BUNDLED},hardware=h200 --virtual --trace {trace} --think 2s --json --out {tmp_path / 'run'}"
+    assert run(line.split()) == ExitCode.OK
+    summary = json.loads(capsys.readouterr().out)
+    stored = rundir.load(tmp_path / "run")
+    first, second = stored.table.rows
+    assert "virtual" == stored.info.server["clock"]
+    assert second["scheduled_s"] > first["done_s"]
+    assert stored.info.server["usd"] == summary["economy"]["usd"] > 0
+    assert ["extrapolated_model"] == [finding["code"] for finding in summary["validity"]["findings"]]
+
+
+def test_only_an_emulated_backend_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A live server has no simulator, and says so before anything is written."""
+    line = f"run --target http://127.0.0.1:1 --virtual --json --out {tmp_path / 'run'}"
+    assert run(line.split()) == ExitCode.USAGE
+    assert "virtual" == error_of(capsys)["code"]
+    assert not (tmp_path / "run").exists()

@@ -153,12 +153,18 @@ def test_a_budget_ends_the_search_and_says_so(capsys: pytest.CaptureFixture[str]
         (["--target", "http://127.0.0.1:9", "--slo", "ttft=1s", "--sweep", "a=1,2"], "has its flags already"),
         (["--backend", "emulated:chunked", "--slo", "splitwize"], "no SLO of the name"),
         ([*QUICK, "--backend", "emulated:chunked", "--resume", "nowhere"], "holds no search"),
+        ([*QUICK, "--backend", "emulated:chunked", "--rate", "nan"], "--rate must be above 0, not nan"),
+        ([*QUICK, "--backend", "torch:chunked"], "--virtual is for emulated"),
+        ([*QUICK, "--launch", "no.toml"], "--virtual is for"),
+        (["--slo", "ttft=1s", "--launch", "no.toml"], "there is no launch file no.toml"),
+        (["--virtual", "--slo", "splitwise", "--over", "concurrency", "--backend", "emulated:chunked"], "joint limits"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    """One sentence, exit code 2."""
+    """One sentence, exit code 2, no folder left behind."""
     assert ExitCode.USAGE == searched(*words)
     assert message in capsys.readouterr().err
+    assert [] == list(Path.cwd().iterdir())
 
 
 def test_a_search_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,5 +172,5 @@ def test_a_search_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     searched(*QUICK, "--backend", "emulated:chunked,instances=2")
     shown = capsys.readouterr()
     assert 80 >= max(len(line) for line in shown.out.splitlines())
-    assert "Goodput" in shown.out
+    assert "per GPU" in shown.out
     assert "estimate" in shown.err

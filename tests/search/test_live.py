@@ -54,8 +54,8 @@ def live(target: Target, directory: Path, objective: str = "ttft=1s,tpot=45ms", 
 
 def test_a_live_run_is_counted_as_a_virtual_one(tmp_path: Path) -> None:
     """Same seeds, same requests, same counts; the run directory holds them."""
-    counted = live(Scripted(), tmp_path)(2.0, 3)
-    same = VirtualRuns(CHUNKED, Windows("azure-conv"), SLO_, least_requests=100)(2.0, 3)
+    counted = live(Scripted(), tmp_path)(1.0, 3)
+    same = VirtualRuns(CHUNKED, Windows("azure-conv"), SLO_, least_requests=100)(1.0, 3)
     assert (same.good, same.total, same.misses) == (counted.good, counted.total, counted.misses)
     assert ("run-03", []) == (counted.folder, counted.unsound)
     assert 100 == len(rundir.load(tmp_path / "run-03").table.rows)
@@ -77,6 +77,15 @@ def test_a_run_that_was_ended_counts_as_the_most_it_could_have_been(tmp_path: Pa
     assert (True, 75, 67) == (counted.aborted, counted.total, counted.good)
     assert 15.0 == counted.seconds
     assert 60 < counted.requests < 100
+
+
+def test_a_first_run_that_was_over_too_soon_is_made_again(tmp_path: Path) -> None:
+    """100 requests at 10/s are over in 10 s, two median requests: then 20 of them; both are paid for."""
+    target = Scripted()
+    counted = live(target, tmp_path)(10.0, 0)
+    assert (2, True) == (target.runs, counted.requests > 100 + 20 * 10 * 4)
+    live(target, tmp_path)(1.0, 1)
+    assert 3 == target.runs
 
 
 def test_an_unfinished_folder_is_used_again(tmp_path: Path) -> None:

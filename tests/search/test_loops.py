@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from loadtest.backends.cluster import Cluster
 from loadtest.deployment import Deployment
 from loadtest.search import Counted, Windows
 from loadtest.search.concurrency import MOST_USERS, VirtualUsers, closed_loop, first_guess, most_users
@@ -38,7 +39,7 @@ def test_a_server_for_any_number_of_users_or_for_none_gives_a_bound(good: int, b
 
 def test_a_closed_loop_never_has_more_requests_under_way_than_users() -> None:
     """And always that many, until the last was asked."""
-    table = closed_loop(CHUNKED, [500] * 40, [20] * 40, 4)
+    table = closed_loop(Cluster(CHUNKED), [500] * 40, [20] * 40, 4)
     rows = table.rows
     assert (rows["outcome"] == Outcome.OK).all()
     under_way = [int(((rows["sent_s"] <= t) & (rows["done_s"] > t)).sum()) for t in rows["sent_s"] + 1e-9]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from loadtest.deployment import Deployment
 from loadtest.search import Search, VirtualRuns, Windows
 from loadtest.search.virtual import run_length
 from loadtest.search.windows import at_once, without_edges
 from metrics.objective import parse_objective
+from metrics.search import Attempt, SearchRow, extrapolation
 from metrics.slo import SLO
 
 CHUNKED = Deployment.parse("emulated:chunked")
@@ -55,10 +57,17 @@ def test_rows_beyond_the_context_are_left_out() -> None:
     assert pytest.approx(2.0) == trace.mean_rate_per_s
 
 
-@pytest.mark.parametrize(("rate", "median_s", "requests"), [(1.0, 0.0, 500), (10.0, 5.0, 1000), (100.0, 9.0, 4000)])
+@pytest.mark.parametrize(("rate", "median_s", "requests"), [(1.0, 0.0, 500), (10.0, 5.0, 1000), (100.0, 9.0, 18_000)])
 def test_runs_have_500_requests_and_last_20_of_the_median(rate: float, median_s: float, requests: int) -> None:
-    """At most 4,000."""
+    """At most 20,000."""
     assert requests == run_length(rate, median_s)
+    assert 20_000 == run_length(1000.0, 9.0)
+
+
+def test_the_first_run_of_a_fast_fleet_is_long_enough() -> None:
+    """8B, median request 1,020 tokens in and 129 out: 27 ms + 129 x 9.6 ms = 1.27 s alone, so 2,540 at 100/s."""
+    runs = VirtualRuns(Deployment.parse("emulated:chunked,model=demo-8b,instances=8"), "azure-conv", SLO(ttft_s=1.0))
+    assert 2_540 == pytest.approx(runs(100.0, 0).requests, rel=0.1)
 
 
 @pytest.mark.parametrize("rate", [1.5, 2.0, 2.3, 2.6, 3.2, 5.0])
@@ -105,3 +114,17 @@ def test_at_once_keeps_everything_but_the_times() -> None:
         at_once(trace).arrival_ns.tolist(),
         at_once(trace).prompt_tokens.tolist(),
     )
+
+
+def test_time_outside_the_calibration_is_said() -> None:
+    """On a GPU that nobody measured all of it, on a measured one within its range none (N17)."""
+    for hardware, share in (("h100", 0.0), ("h200", 1.0)):
+        runs = VirtualRuns(Deployment.parse(f"emulated:chunked,hardware={hardware}"), "azure-conv", SLO_)
+        found = runs(1.0, 0)
+        assert share == found.extrapolated
+        row = SearchRow(
+            label="a", deployment="", gpus=8, attempts=[Attempt(**asdict(found), rate_per_s=1.0, purpose="fit")]
+        )
+        assert (["a: 100.0% of the simulated time"] if share else []) == [
+            line.partition(" lay")[0] for line in extrapolation([row])
+        ]
