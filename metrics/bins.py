@@ -14,11 +14,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.latency import counted, e2e_s, is_ok, tpot_s, ttft_s
+from metrics.certainty import Certainty, certainty
+from metrics.heat import Heat, heat
+from metrics.latency import counted, e2e_s, is_ok, select, tpot_s, ttft_s
 from metrics.lengths import LengthGrid, length_grid
 from metrics.phases import Phases, phases
 from metrics.records import RecordTable, Rows
 from metrics.slo import SLACK_S, SLO, met_limit, not_measurable
+from metrics.stats import sorted_quantiles
 from metrics.tightness import Tightness, tightness
 from metrics.tokengaps import Interference, WorstGap, event_blocks, gap_quantiles_s, interference, worst_gap
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from metrics.rundir import Run
 
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 TTFT_CELLS_PER_DECADE, TPOT_CELLS_PER_DECADE = 16, 32  # halved together until the plane has few enough cells
 MAX_CELLS = 400
@@ -121,6 +124,8 @@ class Bins(msgspec.Struct, frozen=True, kw_only=True):
     phases: Phases | None = None
     tightness: Tightness | None = None
     lengths: LengthGrid | None = None
+    heat: Heat | None = None  # of a long run
+    certainty: Certainty | None = None
 
 
 def bins(run: Run, slo: SLO | None) -> Bins:
@@ -135,19 +140,27 @@ def table_bins(
     """The same from a table in memory."""
     keep = counted(table.rows, stopped_at_s)
     ended_well = keep & is_ok(table.rows)
+    answered = select(table.rows, ended_well)
+    timeline = _timeline(table)
     targets = Targets() if slo is None else Targets(slo.ttft_s, slo.tpot_s, slo.e2e_s, slo.share)
     return Bins(
         targets=targets,
-        quadrants=_quadrants(table.rows[keep], slo),
-        density=_density(table.rows[ended_well], targets),
-        curves=_curves(table, ended_well, targets),
-        timeline=_timeline(table),
+        quadrants=_quadrants(select(table.rows, keep), slo),
+        density=_density(answered, targets),
+        curves=_curves(answered, gap_quantiles_s(table, ended_well, SHARES), targets),
+        timeline=timeline,
         interference=interference(table, ended_well),
         worst_gap=worst_gap(table, ended_well),
         phases=phases(table, ended_well, disaggregated=disaggregated),
         tightness=tightness(table, keep, slo),
         lengths=length_grid(table, keep, slo),
+        heat=None if timeline is None else _heat(answered, timeline),
+        certainty=certainty(select(table.rows, keep), slo),
     )
+
+
+def _heat(answered: Rows, timeline: Timeline) -> Heat | None:
+    return heat(answered["scheduled_s"], ttft_s(answered), timeline.width_s, len(timeline.start_s))
 
 
 def _quadrants(rows: Rows, slo: SLO | None) -> Quadrants | None:
@@ -178,36 +191,47 @@ def _density(rows: Rows, targets: Targets) -> Density | None:
     placed = np.isfinite(ttft) & np.isfinite(tpot)
     if not placed.any():
         return None
+    across_at, up_at = _decades(ttft[placed], targets.ttft_s), _decades(tpot[placed], targets.tpot_s)
     for halvings in range(4):
         per_decade = TTFT_CELLS_PER_DECADE >> halvings, TPOT_CELLS_PER_DECADE >> halvings
-        across = _cell(ttft[placed], targets.ttft_s, per_decade[0])
-        up = _cell(tpot[placed], targets.tpot_s, per_decade[1])
-        cells, count = np.unique(np.stack([across, up], axis=1), axis=0, return_counts=True)
-        if len(cells) <= MAX_CELLS:
+        across, up, count = _occupied(_cell(across_at, per_decade[0]), _cell(up_at, per_decade[1]))
+        if len(count) <= MAX_CELLS:
             break
     return Density(
         ttft_per_decade=per_decade[0],
         tpot_per_decade=per_decade[1],
         ttft_anchor_s=targets.ttft_s or 1.0,
         tpot_anchor_s=targets.tpot_s or 1.0,
-        ttft_cell=cells[:, 0].tolist(),
-        tpot_cell=cells[:, 1].tolist(),
+        ttft_cell=across.tolist(),
+        tpot_cell=up.tolist(),
         count=count.tolist(),
         without_tpot=int((np.isfinite(ttft) & ~np.isfinite(tpot)).sum()),
     )
 
 
-def _cell(value_s: Floats, target_s: float | None, per_decade: int) -> NDArray[np.int64]:
+def _decades(value_s: Floats, target_s: float | None) -> Floats:
+    """Where each value lies, in decades from the anchor."""
+    anchor = target_s or 1.0
+    return np.log10(np.maximum(value_s - (SLACK_S if target_s else 0.0), SMALLEST_S) / anchor)
+
+
+def _cell(decades: Floats, per_decade: int) -> Ints:
     """Index of the cell of each value: cell k is (anchor * 10**(k/d), anchor * 10**((k+1)/d)], so 'at the
     target' (slack included) is inside cell -1."""
-    anchor = target_s or 1.0
-    position = np.log10(np.maximum(value_s - (SLACK_S if target_s else 0.0), SMALLEST_S) / anchor) * per_decade
-    return np.asarray(np.ceil(position).astype(np.int64) - 1)
+    return np.asarray(np.ceil(decades * per_decade).astype(np.int64) - 1)
 
 
-def _curves(table: RecordTable, ended_well: Mask, targets: Targets) -> Curves:
-    rows = table.rows[ended_well]
-    gaps = gap_quantiles_s(table, ended_well, SHARES)
+def _occupied(across: Ints, up: Ints) -> tuple[Ints, Ints, Ints]:
+    """The cells that hold something, in order, and how much."""
+    left, low = int(across.min()), int(up.min())
+    height = int(up.max()) - low + 1
+    place = (across - left) * height + (up - low)
+    count = np.bincount(place)
+    cells = np.flatnonzero(count)
+    return cells // height + left, cells % height + low, count[cells]
+
+
+def _curves(rows: Rows, gaps: tuple[int, list[float]] | None, targets: Targets) -> Curves:
     return Curves(
         ttft_s=_curve(ttft_s(rows), targets.ttft_s),
         tpot_s=_curve(tpot_s(rows), targets.tpot_s),
@@ -221,7 +245,7 @@ def _curve(value_s: Floats, target_s: float | None) -> Curve | None:
     if not len(value_s):
         return None
     within = None if target_s is None else float(np.mean(value_s <= _limit(target_s)))
-    return Curve(len(value_s), np.quantile(value_s, SHARES).tolist(), within)
+    return Curve(len(value_s), sorted_quantiles(np.sort(value_s), SHARES), within)
 
 
 def _timeline(table: RecordTable) -> Timeline | None:
@@ -236,7 +260,7 @@ def _timeline(table: RecordTable) -> Timeline | None:
     # The nanosecond keeps 0.3 s in the bin that begins at 0.3 s, whatever 0.3 / 0.1 is in binary.
     which = np.clip((np.nan_to_num(due) + 1e-9) / width, 0, count - 1).astype(np.int64)
     ok = is_ok(rows)
-    p50, p90 = _percentiles_by_bin(which[ok], ttft_s(rows[ok]), count)
+    p50, p90 = _percentiles_by_bin(which[ok], ttft_s(select(rows, ok)), count)
     return Timeline(
         width_s=width,
         warmup_until_s=float(np.nanmax(due[rows["warmup"]])) if rows["warmup"].any() else 0.0,
@@ -281,9 +305,10 @@ def _percentiles_by_bin(
     p50: list[float | None] = []
     p90: list[float | None] = []
     for group in np.split(value_s[order], edges):
-        finite = group[np.isfinite(group)]
-        p50.append(float(np.quantile(finite, 0.5)) if len(finite) else None)
-        p90.append(float(np.quantile(finite, 0.9)) if len(finite) else None)
+        finite = np.sort(group[np.isfinite(group)])
+        half, most = sorted_quantiles(finite, (0.5, 0.9)) if len(finite) else (None, None)
+        p50.append(half)
+        p90.append(most)
     return p50, p90
 
 
@@ -291,7 +316,7 @@ def _token_rate(table: RecordTable, count: int, width: float) -> list[float] | N
     if table.events is None:
         return None
     total = np.zeros(count)
-    for _, at_s, tokens in event_blocks(table):
+    for at_s, tokens in event_blocks(table):
         which = np.clip(at_s / width, 0, count - 1).astype(np.int64)
         total += np.bincount(which, weights=tokens, minlength=count)
     rate: list[float] = (total / width).tolist()

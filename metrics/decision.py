@@ -156,7 +156,14 @@ def _tie(leaders: list[DecisionRow], able: list[DecisionRow], ranked: list[Decis
 
 
 def _alone(row: DecisionRow, ranked: list[DecisionRow]) -> str:
-    return f"{row.label} serves {_told(row)} requests/s per GPU.{_left_out(ranked)}"
+    return f"{row.label} serves {_told(row)} requests/s per GPU{_ends(row)}.{_left_out(ranked)}"
+
+
+def _ends(row: DecisionRow) -> str:
+    rate = _per_gpu(row)
+    if rate.bound != "estimate" or rate.low is None or rate.high is None:
+        return ""
+    return f" (95 % interval {rate.low:.3g} to {rate.high:.3g})"
 
 
 def _left_out(ranked: list[DecisionRow]) -> str:

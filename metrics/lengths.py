@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrics.latency import select
 from metrics.records import RecordTable
 from metrics.slo import SLO, good_rows, not_measurable
 
@@ -27,7 +28,7 @@ class LengthGrid(msgspec.Struct, frozen=True):
 
 def length_grid(table: RecordTable, keep: Mask, slo: SLO | None) -> LengthGrid | None:
     """The rows in `keep` by their planned lengths; None without an SLO, rows, or token times to judge."""
-    rows = table.rows[keep]
+    rows = select(table.rows, keep)
     if slo is None or not len(rows) or not_measurable(rows, slo).any():
         return None
     prompt_edge, output_edge = _edges(rows["prompt_tokens"]), _edges(rows["max_tokens"])

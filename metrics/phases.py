@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.latency import e2e_s, second_token_gap_s, ttft_s
+from metrics.latency import e2e_s, second_token_gap_s, select, ttft_s
 from metrics.records import EventTimes, RecordTable, Rows
 
 Floats = NDArray[np.float64]
@@ -81,14 +81,13 @@ def phases(table: RecordTable, keep: Mask, *, disaggregated: bool) -> Phases | N
     """The phases of the rows in `keep` that have token times; None when there are none."""
     gap = None if table.events is None else second_token_gap_s(table.events)
     whole, first = e2e_s(table.rows), ttft_s(table.rows)
-    index = np.flatnonzero(keep & np.isfinite(whole) & np.isfinite(first))
-    if not len(index):
+    timed = keep & np.isfinite(whole) & np.isfinite(first)
+    if not timed.any():
         return None
-    rows = table.rows[index]
-    told = np.isfinite(rows["queue_s"]) & np.isfinite(rows["prefill_s"])
-    by_engine = bool(told.mean() >= TOLD_BY_ENGINE)
-    if by_engine:
-        rows, index = rows[told], index[told]
+    told = timed & np.isfinite(table.rows["queue_s"]) & np.isfinite(table.rows["prefill_s"])
+    by_engine = bool(told.sum() >= TOLD_BY_ENGINE * timed.sum())
+    of = told if by_engine else timed
+    rows, index = select(table.rows, of), np.flatnonzero(of)
     second = np.full(len(rows), np.nan) if gap is None else gap[index]
     parts = _by_engine(rows) if by_engine else _by_client(rows, second)
     opening = _opening(parts, rows, by_engine=by_engine)
@@ -98,7 +97,7 @@ def phases(table: RecordTable, keep: Mask, *, disaggregated: bool) -> Phases | N
         answer=_levels(parts, whole[index]),
         first=_levels(opening, first[index]),
         waterfalls=_waterfalls(parts, rows, whole[index]),
-        hand_off=_hand_off(rows, second, _later_gap(table.events, index)) if disaggregated or by_engine else None,
+        hand_off=_hand_off(rows, second, _later_gap(table.events, index)) if disaggregated or _moved(rows) else None,
     )
 
 
@@ -174,6 +173,11 @@ def _waterfalls(parts: Floats, rows: Rows, total_s: Floats) -> list[Waterfall]:
         )
         for name, i in picked.items()
     ]
+
+
+def _moved(rows: Rows) -> bool:
+    """Whether the engine says that caches were moved."""
+    return bool((np.nan_to_num(rows["transfer_s"]) > 0).any())
 
 
 def _hand_off(rows: Rows, second: Floats, later: float | None) -> HandOff | None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from metrics.latency import Mask, is_ok, select
 from metrics.records import EventTimes, Rows
+from metrics.tokengaps import row_blocks
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +61,22 @@ def peak_tokens_per_s(rows: Rows, events: EventTimes, of: Mask, window_s: float 
 
     Counts tokens, never events: a row's events carry together what the server says it produced.
     """
-    keep = of & is_ok(rows)
-    of_event = np.repeat(keep, np.diff(events.start))
-    if not of_event.any():
+    keep = of & is_ok(rows) & (np.diff(events.start) > 0)
+    if not keep.any():
         return None
-    at_us = absolute_us(rows, events)[of_event]
-    tokens = tokens_per_event(rows, events)[of_event]
-    window = (at_us - at_us.min()) // round(window_s * 1e6)
-    return float(np.bincount(window, weights=tokens).max() / window_s)
+    sent_us = np.rint(np.nan_to_num(rows["sent_s"]) * 1e6).astype(np.int64)
+    begin_us = int((sent_us[keep] + events.us[events.start[:-1][keep]]).min())
+    scale = _scale(rows, events)
+    total = np.zeros(0)
+    for first, last in row_blocks(events):
+        counts, span = np.diff(events.start[first : last + 1]), slice(events.start[first], events.start[last])
+        window = (np.repeat(sent_us[first:last] - begin_us, counts) + events.us[span]) // round(window_s * 1e6)
+        tokens = events.tokens[span] * np.repeat(np.where(keep[first:last], scale[first:last], 0.0), counts)
+        found = np.asarray(np.bincount(np.maximum(window, 0), weights=tokens), dtype=np.float64)
+        if len(found) > len(total):
+            total = np.pad(total, (0, len(found) - len(total)))
+        total[: len(found)] += found
+    return float(total.max() / window_s)
 
 
 def absolute_us(rows: Rows, events: EventTimes) -> NDArray[np.int64]:
@@ -78,12 +87,14 @@ def absolute_us(rows: Rows, events: EventTimes) -> NDArray[np.int64]:
 
 def tokens_per_event(rows: Rows, events: EventTimes) -> NDArray[np.float64]:
     """Tokens of each event, scaled so that a row's sum is its streamed output tokens."""
-    counts = np.diff(events.start)
-    row = np.repeat(np.arange(len(rows)), counts)
-    carried = np.bincount(row, weights=events.tokens, minlength=len(rows))
+    return np.asarray(events.tokens * np.repeat(_scale(rows, events), np.diff(events.start)))
+
+
+def _scale(rows: Rows, events: EventTimes) -> NDArray[np.float64]:
+    """Streamed output tokens of each row over what its events say they carried."""
+    carried = np.diff(np.concatenate([[0], np.cumsum(events.tokens, dtype=np.int64)])[events.start])
     streamed = rows["output_tokens"] - rows["hidden_tokens"]
-    scale = np.divide(streamed, carried, out=np.ones(len(rows)), where=carried > 0)
-    return np.asarray(events.tokens * np.repeat(scale, counts))
+    return np.asarray(np.divide(streamed, carried, out=np.ones(len(rows)), where=carried > 0))
 
 
 def _per_second(count: int, duration: float | None) -> float | None:

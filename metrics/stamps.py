@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from metrics.counts import Counts
 from metrics.latency import Mask, Seconds
 from metrics.records import NO_KERNEL_STAMP, EventTimes, Rows, StampSource
+from metrics.stats import Stat
+
+Ints = NDArray[np.int64]
 
 
 def stamp_uncertainty_s(rows: Rows, events: EventTimes) -> Seconds:
@@ -15,35 +20,44 @@ def stamp_uncertainty_s(rows: Rows, events: EventTimes) -> Seconds:
     stamped it. A read that held several events stands for them all: each but the last may have arrived up to
     one gap earlier, but, where the kernel stamps tell the loop's lag, never by more than that lag.
     """
-    counts = np.diff(events.start)
-    lag_max_s = np.repeat(rows["loop_lag_max_us"].astype(np.float64) / 1e6, counts)
-    by_kernel = events.lag_us != NO_KERNEL_STAMP
-    uncertainty = np.where(by_kernel, 0.0, lag_max_s)
-    shared, gap_s = _shared_reads(events)
-    bound = np.where(by_kernel, np.minimum(gap_s, lag_max_s), gap_s)
-    uncertainty[shared] = np.maximum(uncertainty, bound)[shared]
+    lag_max_s = rows["loop_lag_max_us"].astype(np.float64) / 1e6
+    uncertainty = np.zeros(len(events.us))
+    by_user = np.flatnonzero(events.lag_us == NO_KERNEL_STAMP)
+    uncertainty[by_user] = lag_max_s[_row_of(events, by_user)]
+    shared = _shared_reads(events)
+    gap_s, lag_s = _gap_before_s(events, shared), lag_max_s[_row_of(events, shared)]
+    by_kernel = events.lag_us[shared] != NO_KERNEL_STAMP
+    bound = np.where(by_kernel, np.minimum(gap_s, lag_s), gap_s)
+    uncertainty[shared] = np.maximum(uncertainty[shared], bound)
     simulated = rows["stamp_source"] == StampSource.SIMULATED
-    uncertainty[np.repeat(simulated, counts)] = 0.0
+    if simulated.any():
+        uncertainty[np.repeat(simulated, np.diff(events.start))] = 0.0
     return uncertainty
 
 
-def loop_lag_s(rows: Rows, events: EventTimes, of: Mask) -> Seconds:
+def loop_lag(rows: Rows, events: EventTimes, of: Mask) -> Stat | None:
     """User-space stamp minus kernel stamp of the reads that completed an event, for the rows in `of`."""
     measured = of & (rows["stamp_source"] != StampSource.SIMULATED)
-    keep = np.repeat(measured, np.diff(events.start)) & (events.lag_us != NO_KERNEL_STAMP)
-    return np.asarray(events.lag_us[keep] / 1e6)
+    lag_us = events.lag_us if measured.all() else events.lag_us[np.repeat(measured, np.diff(events.start))]
+    return Counts([lag_us[lag_us != NO_KERNEL_STAMP]]).stat()
 
 
-def _shared_reads(events: EventTimes) -> tuple[Mask, Seconds]:
-    """Which events shared a read with a later one of their row, and the gap before that read."""
-    n = len(events.us)
-    first = np.zeros(n, dtype=bool)
-    first[events.start[:-1][np.diff(events.start) > 0]] = True
-    new_read = first.copy()
-    new_read[1:] |= np.diff(events.us) != 0
-    last_of_read = np.append(new_read[1:], True)[:n]
-    since_previous = np.zeros(n)
-    since_previous[1:] = np.diff(events.us) / 1e6
-    since_previous[first] = events.us[first] / 1e6  # before its first read a row has only its send
-    read = np.cumsum(new_read) - 1
-    return ~last_of_read, since_previous[new_read][read] if n else since_previous
+def _shared_reads(events: EventTimes) -> Ints:
+    """The events that shared a read with a later one of their row: both have one stamp."""
+    same = events.us[1:] == events.us[:-1]
+    boundary = events.start[1:-1] - 1
+    same[boundary[(boundary >= 0) & (boundary < len(same))]] = False
+    return np.flatnonzero(same)
+
+
+def _gap_before_s(events: EventTimes, shared: Ints) -> Seconds:
+    """The time before the read that each of these events came in: since the one before it, or since the send."""
+    starts = np.diff(shared, prepend=-2) != 1
+    row = _row_of(events, shared)
+    first = shared[starts][np.cumsum(starts) - 1] if len(shared) else shared
+    before = np.where(first > events.start[row], events.us[first - 1], 0)
+    return np.asarray((events.us[first] - before) / 1e6)
+
+
+def _row_of(events: EventTimes, index: Ints) -> Ints:
+    return np.asarray(np.searchsorted(events.start, index, side="right") - 1)

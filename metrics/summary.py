@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from metrics import latency, rates, validity
 from metrics import slo as objectives
+from metrics.counts import Counts
+from metrics.energy import Economy, told_economy
 from metrics.latency import Mask, counted, is_ok, select
 from metrics.rates import Rates
 from metrics.records import Outcome, RecordTable, Rows, outcome_name
@@ -17,6 +19,7 @@ from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO, Attainment
 from metrics.stats import Stat, describe
+from metrics.tokengaps import gaps_us
 from metrics.validity import Validity
 
 SCHEMA = "goodput.summary/1"
@@ -78,6 +81,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     connections: Connections
     validity: Validity
     errors: list[ErrorCount]
+    economy: Economy | None = None  # of a run that tells what it cost: a simulation does
 
 
 def summarise(run: Run, slo: SLO | None = None) -> Summary:
@@ -96,7 +100,7 @@ def summarise(run: Run, slo: SLO | None = None) -> Summary:
         ttft_s=describe(latency.ttft_s(mine)),
         ttft_from_sent_s=describe(latency.ttft_from_sent_s(mine)),
         tpot_s=describe(latency.tpot_s(mine)),
-        itl_s=None if events is None else describe(latency.itl_s(events, measured)),
+        itl_s=None if events is None else Counts(gaps_us(events, measured)).stat(),
         second_token_gap_s=None if events is None else describe(latency.second_token_gap_s(events)[measured]),
         e2e_s=describe(latency.e2e_s(mine)),
         rates=rates.rates(rows, events, of, attainment.good if attainment else None, info.gpus),
@@ -104,7 +108,14 @@ def summarise(run: Run, slo: SLO | None = None) -> Summary:
         connections=_connections(mine, table),
         validity=validity.assess(run, slo),
         errors=_errors(mine, table.errors),
+        economy=_economy(rows, info, attainment),
     )
+
+
+def _economy(rows: Rows, info: RunInfo, attainment: Attainment | None) -> Economy | None:
+    """The whole run's cost; where part of it was warm-up, its requests are taken to be as good as the others."""
+    share = None if attainment is None else attainment.share
+    return told_economy(info.server, int(is_ok(rows).sum()), None if share is None else share * len(rows))
 
 
 def summary_schema() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from metrics.errors import MetricsError
 from metrics.goodput import GoodputEstimate, fit_goodput
 from metrics.latency import counted, is_ok, select, tpot_s
+from metrics.names import short_names
 from metrics.rates import duration_s, offered_per_s
 from metrics.records import RecordTable
 from metrics.rundir import Run
@@ -107,11 +108,8 @@ def sweeps_of(runs: Sequence[Run], slo: SLO | None) -> list[Sweep]:
     for run in runs:
         groups.setdefault(run.info.deployment or run.info.target_url, []).append(run)
     several = {name: found for name, found in groups.items() if len({run.info.rate_per_s for run in found}) > 1}
-    arrangements = [found[0].info.arrangement for found in several.values()]
     made = []
-    for name, found in several.items():
-        arrangement = found[0].info.arrangement
-        label = arrangement if arrangement and arrangements.count(arrangement) == 1 else name
+    for label, found in zip(short_names(list(several)), several.values(), strict=True):
         points = [] if slo is None else [point for run in found if (point := load_point(run, slo)) is not None]
         if slo is not None and len(points) > 1:
             made.append(sweep(label, found, slo))

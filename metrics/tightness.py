@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.latency import is_ok, is_streamed
+from metrics.latency import is_ok, is_streamed, select
 from metrics.records import RecordTable
 from metrics.slo import QUANTITIES, SLACK_S, SLO, not_measurable
 
@@ -31,7 +31,7 @@ class Tightness(msgspec.Struct, frozen=True):
 
 def tightness(table: RecordTable, keep: Mask, slo: SLO | None) -> Tightness | None:
     """From the rows in `keep`; None without an SLO, rows, or token times to judge."""
-    rows = table.rows[keep]
+    rows = select(table.rows, keep)
     if slo is None or not len(rows) or not_measurable(rows, slo).any():
         return None
     needed = np.sort(needed_scale(table, keep, slo))
@@ -43,7 +43,7 @@ def tightness(table: RecordTable, keep: Mask, slo: SLO | None) -> Tightness | No
 
 def needed_scale(table: RecordTable, keep: Mask, slo: SLO) -> Floats:
     """The least factor on all limits at which each row is good; infinite for one that did not end well."""
-    rows = table.rows[keep]
+    rows = select(table.rows, keep)
     needed = np.zeros(len(rows))
     for quantity, limit_s in slo.limits.items():
         value = np.maximum(QUANTITIES[quantity](rows) - SLACK_S, 0.0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrics.counts import Counts
 from metrics.records import EventTimes, RecordTable
+from metrics.stats import sorted_quantiles
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,8 +28,7 @@ ENOUGH_GAPS = 100  # in a bin, before it has a p99
 LONG_PROMPT_SHARE = 0.1  # arrivals looked at: the tenth of the requests with the longest prompts
 ENOUGH_ISOLATED = 5
 MAX_PAIRS = 2_000_000  # (arrival, gap) pairs looked at; arrivals are thinned evenly to stay below
-COUNTED_US = 2_000_000  # gaps below are counted by the microsecond, the few longer ones sorted
-BLOCK_EVENTS = 4_000_000  # events handled at once: bounds memory for runs of any length
+BLOCK_EVENTS = 1_000_000  # events handled at once: bounds memory for runs of any length, and stays near the cache
 STRIP_SIDE_S = 1.0  # drawn on each side of the worst gap
 MAX_STRIP_TOKENS = 240
 MAX_STRIP_ARRIVALS = 60
@@ -111,66 +111,62 @@ class Arrivals:
     isolated: bool
 
 
-def gap_blocks(table: RecordTable, keep: Mask) -> Iterator[Gaps]:
-    """The gaps of the rows in `keep`, at most about `BLOCK_EVENTS` events at a time."""
-    for row, at_s, _ in event_blocks(table):
-        same = (row[1:] == row[:-1]) & keep[row[1:]]
-        yield Gaps(row[1:][same], at_s[1:][same], np.diff(at_s)[same])
-
-
 def gap_quantiles_s(table: RecordTable, keep: Mask, shares: Sequence[float]) -> tuple[int, list[float]] | None:
-    """How many gaps the rows in `keep` have, and their quantiles (linear), in seconds; None without a gap.
-
-    Counted by microsecond, which is what is stored: exact, and ten times as fast as sorting tens of millions.
-    """
+    """How many gaps the rows in `keep` have, and their quantiles (linear), in seconds; None without a gap."""
     if table.events is None:
         return None
-    counts = np.zeros(COUNTED_US, dtype=np.int64)
-    longer = [np.zeros(0, dtype=np.uint32)]
-    for _, gap_us in _gaps_us(table.events, keep):
-        short = gap_us < COUNTED_US
-        counts += np.bincount(gap_us[short], minlength=COUNTED_US)
-        longer.append(gap_us[~short])
-    beyond = np.sort(np.concatenate(longer))
-    below = np.cumsum(counts)
-    short_ones, n = int(below[-1]), int(below[-1]) + len(beyond)
-    if not n:
-        return None
-
-    def ranked(rank: NDArray[np.int64]) -> Floats:
-        low = np.searchsorted(below, np.minimum(rank, short_ones - 1), side="right")
-        high = beyond[np.clip(rank - short_ones, 0, len(beyond) - 1)] if len(beyond) else low
-        return np.where(rank < short_ones, low, high).astype(np.float64)
-
-    position = np.asarray(shares) * (n - 1)
-    lower = np.floor(position).astype(np.int64)
-    first, second = ranked(lower), ranked(np.minimum(lower + 1, n - 1))
-    return n, ((first + (second - first) * (position - lower)) / 1e6).tolist()
+    counts = Counts(gaps_us(table.events, keep))
+    return (counts.n, counts.quantiles_s(shares)) if counts.n else None
 
 
-def _gaps_us(events: EventTimes, keep: Mask) -> Iterator[tuple[Ints, NDArray[np.uint32]]]:
-    """(index of the event that ended it, length in microseconds) of the gaps of the rows in `keep`, block by block."""
-    for first, last in _row_blocks(events):
-        begin, end = int(events.start[first]), int(events.start[last])
-        within = np.repeat(keep[first:last], np.diff(events.start[first : last + 1]))
-        starts = events.start[first:last] - begin
-        within[starts[starts < end - begin]] = False  # a row's first event ends no gap
-        index = np.flatnonzero(within) + begin
-        yield index, events.us[index] - events.us[index - 1]
+def gaps_us(events: EventTimes, keep: Mask) -> Iterator[NDArray[np.uint32]]:
+    """The gaps between the token events of each row in `keep`, in microseconds, block by block."""
+    for first, last in row_blocks(events):
+        gap, within = _gaps(events, keep, first, last)
+        yield gap if within.all() else gap[within]
 
 
-def event_blocks(table: RecordTable) -> Iterator[tuple[Ints, Floats, NDArray[np.uint16]]]:
-    """(row, run time in seconds, tokens) of the token events of all rows, block by block."""
+def _gaps(events: EventTimes, keep: Mask, first: int, last: int) -> tuple[NDArray[np.uint32], Mask]:
+    """The differences between neighbouring events of some rows, and which of them are gaps of a row in `keep`."""
+    begin, end = int(events.start[first]), int(events.start[last])
+    # Modular arithmetic: across rows the difference means nothing, and there it is no gap.
+    within = np.repeat(keep[first:last], np.diff(events.start[first : last + 1]))[1:]
+    boundary = events.start[first + 1 : last] - begin - 1
+    within[boundary[(boundary >= 0) & (boundary < len(within))]] = False
+    return np.diff(events.us[begin:end]), within
+
+
+def event_blocks(table: RecordTable) -> Iterator[tuple[Floats, NDArray[np.uint16]]]:
+    """(run time in seconds, tokens) of the token events of all rows, block by block."""
     events = table.events
     if events is None:
         return
-    for first, last in _row_blocks(events):
+    sent_s = np.ascontiguousarray(table.rows["sent_s"])
+    for first, last in row_blocks(events):
         begin, end = events.start[first], events.start[last]
-        row = np.repeat(np.arange(first, last), np.diff(events.start[first : last + 1]))
-        yield row, table.rows["sent_s"][row] + events.us[begin:end] * 1e-6, events.tokens[begin:end]
+        at_s = np.repeat(sent_s[first:last], np.diff(events.start[first : last + 1]))
+        at_s += events.us[begin:end] * 1e-6
+        yield at_s, events.tokens[begin:end]
 
 
-def _row_blocks(events: EventTimes) -> Iterator[tuple[int, int]]:
+def gap_blocks(table: RecordTable, keep: Mask) -> Iterator[Gaps]:
+    """The gaps of the rows in `keep`, at most about `BLOCK_EVENTS` events at a time."""
+    events = table.events
+    if events is None:
+        return
+    sent_s = np.ascontiguousarray(table.rows["sent_s"])
+    for first, last in row_blocks(events):
+        if not keep[first:last].any():
+            continue
+        gap, within = _gaps(events, keep, first, last)
+        ends = np.flatnonzero(within)
+        row = np.repeat(np.arange(first, last), np.diff(events.start[first : last + 1]))[1:][ends]
+        end_us = events.us[int(events.start[first]) + 1 : int(events.start[last])][ends]
+        yield Gaps(row, np.asarray(sent_s[row] + end_us * 1e-6), np.asarray(gap[ends] * 1e-6, dtype=np.float64))
+
+
+def row_blocks(events: EventTimes) -> Iterator[tuple[int, int]]:
+    """Spans of whole rows with at most about `BLOCK_EVENTS` token events each."""
     rows = len(events.start) - 1
     first = 0
     while first < rows:
@@ -185,7 +181,7 @@ def interference(table: RecordTable, keep: Mask) -> Interference | None:
     arrivals = _long_prompt_arrivals(table, keep)
     if not len(arrivals.row):
         return None
-    pieces = [_pairs(block, arrivals) for block in gap_blocks(table, keep)]
+    pieces = [_pairs(block, arrivals) for block in gap_blocks(table, keep & _around(table, arrivals))]
     offset = np.concatenate([piece[0] for piece in pieces]) if pieces else np.zeros(0)
     gap = np.concatenate([piece[1] for piece in pieces]) if pieces else np.zeros(0)
     return _binned(offset, gap, arrivals) if len(gap) else None
@@ -210,6 +206,17 @@ def _long_prompt_arrivals(table: RecordTable, keep: Mask) -> Arrivals:
     return Arrivals(row, sent_s[row], shortest, isolated)
 
 
+def _around(table: RecordTable, arrivals: Arrivals) -> Mask:
+    """Rows that were being answered somewhere near one of the arrivals: only their gaps can matter."""
+    events = table.events
+    if events is None or not len(events.us):
+        return np.zeros(len(table.rows), dtype=bool)
+    sent_s = np.ascontiguousarray(table.rows["sent_s"])
+    last_s = sent_s + events.us[np.maximum(events.start[1:] - 1, 0)] * 1e-6
+    begin = np.searchsorted(arrivals.sent_s, sent_s - AFTER_S, side="left")
+    return np.asarray(begin < np.searchsorted(arrivals.sent_s, last_s + BEFORE_S, side="right"))
+
+
 def _pairs(gaps: Gaps, arrivals: Arrivals) -> tuple[Floats, Floats]:
     """(time since the arrival, gap) for each gap that ended near an arrival of *another* request."""
     first = np.searchsorted(arrivals.sent_s, gaps.end_s - AFTER_S, side="right")
@@ -226,10 +233,10 @@ def _binned(offset: Floats, gap: Floats, arrivals: Arrivals) -> Interference:
     width = narrow[0] if narrow else WIDTHS_S[-1]
     bins = round((BEFORE_S + AFTER_S) / width)
     index = np.clip(np.floor((offset + BEFORE_S) / width).astype(np.int64), 0, bins - 1)
-    order = np.lexsort((gap, index))
-    edges = np.searchsorted(index[order], np.arange(bins + 1))
-    sorted_gap = gap[order]
-    stats = [_stat(sorted_gap[a:b]) for a, b in pairwise(edges)]
+    # Sixty groups sorted one by one take a third of the time of one sort by two keys.
+    order = np.argsort(index.astype(np.uint8), kind="stable")
+    edges = np.cumsum(np.bincount(index, minlength=bins), dtype=np.int64)
+    stats = [_stat(np.sort(group)) for group in np.split(gap[order], edges[:-1])]
     return Interference(
         width_s=width,
         arrivals=len(arrivals.row),
@@ -248,8 +255,8 @@ def _binned(offset: Floats, gap: Floats, arrivals: Arrivals) -> Interference:
 def _stat(gap: Floats) -> GapStat | None:
     if not len(gap):
         return None
-    p50, p99 = np.quantile(gap, [0.5, 0.99])
-    return GapStat(len(gap), float(p50), float(p99), float(gap[-1]))
+    p50, p99 = sorted_quantiles(gap, (0.5, 0.99))
+    return GapStat(len(gap), p50, p99, float(gap[-1]))
 
 
 def worst_gap(table: RecordTable, keep: Mask) -> WorstGap | None:
@@ -257,9 +264,11 @@ def worst_gap(table: RecordTable, keep: Mask) -> WorstGap | None:
     if table.events is None:
         return None
     longest, event = -1, 0
-    for index, gap_us in _gaps_us(table.events, keep):
-        if len(gap_us) and (most := int(gap_us.max())) > longest:
-            longest, event = most, int(index[int(np.argmax(gap_us))])
+    for first, last in row_blocks(table.events):
+        gap_us, within = _gaps(table.events, keep, first, last)
+        if within.any() and (most := int(gap_us.max(where=within, initial=0))) > longest:
+            longest = most
+            event = int(table.events.start[first]) + 1 + int(np.argmax(within & (gap_us == most)))
     if longest < 0:
         return None
     row = int(np.searchsorted(table.events.start, event, side="right")) - 1

@@ -13,7 +13,7 @@ from metrics.records import EventTimes, Flag, Outcome, Rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO
-from metrics.stamps import loop_lag_s, stamp_uncertainty_s
+from metrics.stamps import loop_lag, stamp_uncertainty_s
 from metrics.stats import Stat, defined, describe
 
 Level = Literal["invalid", "warning"]
@@ -29,6 +29,7 @@ PROMPT_COUNT_ERROR = 0.01
 PREFIX_CACHE_SHARE = 0.01  # of the prompt tokens: a start token that all prompts share is no finding
 COLD_START_FACTOR = 3.0
 COLD_START_ROWS = 20
+COLD_LENGTH_ROWS = 5  # of one power of two of prompt tokens: kernels are compiled for sizes
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def assess(run: Run, slo: SLO | None) -> Validity:
         findings=findings,
         client_lag_s=describe(client_lag_s(mine)),
         client_queue_s=describe(waits),
-        loop_lag_s=None if run.table.events is None else describe(loop_lag_s(rows, run.table.events, of)),
+        loop_lag_s=None if run.table.events is None else loop_lag(rows, run.table.events, of),
         kernel_stamped_share=_share(int(mine["kernel_reads"].sum()), int(mine["reads"].sum())),
         coalesced_share=_share(int(mine["coalesced_reads"].sum()), int(mine["reads"].sum())),
     )
@@ -122,7 +123,9 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
         )
     if events is None or slo is None or slo.tpot_s is None or not len(events.us):
         return
-    uncertainty = stamp_uncertainty_s(rows, events)[np.repeat(of, np.diff(events.start))]
+    uncertainty = stamp_uncertainty_s(rows, events)
+    if not of.all():
+        uncertainty = uncertainty[np.repeat(of, np.diff(events.start))]
     allowed = UNCERTAINTY_SHARE_OF_TPOT * slo.tpot_s
     share = float((uncertainty > allowed).mean()) if len(uncertainty) else 0.0
     if share > UNCERTAIN_TOKENS:
@@ -156,9 +159,10 @@ def _server_evidence(rows: Rows) -> Iterator[Finding]:
 
 
 def _cold_start(rows: Rows) -> Iterator[Finding]:
-    """The first answer took far longer than nearly all others: a compilation or a cache was part of it."""
+    """The first answer, of all or of most lengths, took far longer than others: a compilation was part of it."""
     ttft = ttft_s(rows)
-    ttft = ttft[~np.isnan(ttft)]
+    known = ~np.isnan(ttft)
+    ttft = ttft[known]
     if len(ttft) < COLD_START_ROWS:
         return
     first, p90 = float(ttft[0]), float(np.percentile(ttft[1:], 90))
@@ -169,6 +173,19 @@ def _cold_start(rows: Rows) -> Iterator[Finding]:
             "use --warmup.",
             first_ttft_s=first,
             others_p90_s=p90,
+        )
+        return
+    octave = np.log2(np.maximum(rows["prompt_tokens"][known], 1)).astype(np.int64)
+    groups = [ttft[octave == power] for power in np.unique(octave)]
+    groups = [group for group in groups if len(group) >= COLD_LENGTH_ROWS]
+    slow = [float(group[0]) for group in groups if group[0] > COLD_START_FACTOR * np.percentile(group[1:], 90)]
+    if len(groups) > 1 and 2 * len(slow) > len(groups):
+        yield _warning(
+            "cold_start",
+            f"In {len(slow)} of {len(groups)} ranges of prompt length the first TTFT, up to {max(slow):.3g} s, "
+            f"was over {COLD_START_FACTOR:.3g} times what 90 % of the range's others stayed within; use --warmup.",
+            first_ttft_s=max(slow),
+            ranges=len(slow),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
+from metrics.names import shared_options, short_names
 from reports.numbers import NOTHING, THIN, digits, percent, plural, rate, seconds
 
 WORDS = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "undecided", "INVALID": "invalid"}
@@ -70,6 +71,8 @@ def based_on(result: RuleResult) -> str:
 def cost(report: GateReport) -> str:
     """Server-minutes: what it took, and what was expected."""
     took = f"{digits(report.cost.server_minutes, 2)} server-minutes"
+    if not report.cost.server_minutes and report.pairs:
+        return "no server was held: simulated, or stored runs"
     least, most = report.cost.expected_least, report.cost.expected_most
     if not least or most is None:
         return took
@@ -78,8 +81,22 @@ def cost(report: GateReport) -> str:
 
 
 def sides(report: GateReport) -> str:
-    """`baseline A, candidate B`."""
-    return f"baseline {report.baseline.label or NOTHING}, candidate {report.candidate.label or NOTHING}"
+    """`baseline A, candidate B`, by what tells them apart, and what they share."""
+    both = [report.baseline.label or NOTHING, report.candidate.label or NOTHING]
+    baseline, candidate = short_names(both)
+    shared = shared_options(both)
+    return f"baseline {baseline}, candidate {candidate}{f'; both with {shared}' if shared else ''}"
+
+
+def decisive(report: GateReport) -> str:
+    """The numbers behind the verdict: of the rules that failed or are open, else of the one nearest to its margin."""
+    known = [r for r in report.rules if r.effect is not None and not r.warn]
+    told = [r for r in known if r.verdict == report.verdict] if report.verdict in ("FAIL", "INCONCLUSIVE") else []
+    if not told and report.verdict == "PASS":
+        told = sorted(known, key=lambda r: (r.effect or 0.0) / r.margin if r.margin else -1.0)[-1:]
+    lead = "Nearest to its margin: " if report.verdict == "PASS" else ""
+    each = [f"{r.metric} {effect(r)} ({interval(r)}), allowed {margin(r)}" for r in told]
+    return lead + "; ".join(each)
 
 
 def outcome(report: GateReport) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -64,6 +64,38 @@ class Method:
     errors: Table | None
     summary_json: str
     warnings: list[str] = field(default_factory=list)
+
+
+def methods(runs: Sequence[RunView]) -> list[Method]:
+    """How each run was made; of several, first what is the same for all of them, then only what is not."""
+    each = [method(run) for run in runs]
+    if len(each) < 2:
+        return each
+    first = each[0]
+    same = Method(
+        label="The same for all runs",
+        command="",
+        facts=[fact for fact in first.facts if all(fact in one.facts for one in each)],
+        settings=Table(
+            first.settings.headers,
+            [row for row in first.settings.rows if all(row in one.settings.rows for one in each)],
+        ),
+        surroundings=[fact for fact in first.surroundings if all(fact in one.surroundings for one in each)],
+        errors=None,
+        summary_json="",
+        warnings=[told for told in first.warnings if all(told in one.warnings for one in each)],
+    )
+    return [same, *(_without(one, same) for one in each)]
+
+
+def _without(one: Method, same: Method) -> Method:
+    return replace(
+        one,
+        facts=[fact for fact in one.facts if fact not in same.facts],
+        settings=Table(one.settings.headers, [row for row in one.settings.rows if row not in same.settings.rows]),
+        surroundings=[fact for fact in one.surroundings if fact not in same.surroundings],
+        warnings=[told for told in one.warnings if told not in same.warnings],
+    )
 
 
 def method(run: RunView) -> Method:

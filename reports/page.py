@@ -17,14 +17,18 @@ from metrics.gate.report import GateReport
 from metrics.plan import PlanReport
 from metrics.prediction import Prediction
 from metrics.search import SearchReport
+from metrics.serverlines import ServerView
 from metrics.summary import Summary
 from metrics.sweep import Sweep
-from reports import palette, words
+from reports import palette, tables, words
 from reports.advice import Box
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+
+FEW_RUNS = 4  # each of more is not worth a paragraph when nothing is wrong with it
 
 
 class RunView(msgspec.Struct, kw_only=True):
@@ -34,6 +38,7 @@ class RunView(msgspec.Struct, kw_only=True):
     summary: Summary
     bins: Bins
     predicted: Prediction | None = None
+    server: ServerView | None = None  # what its own metrics pages said
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,50 +70,86 @@ class PageData(msgspec.Struct, kw_only=True):
 
 def render_html(page: PageData) -> str:
     """The page as text; the same page gives the same bytes."""
-    from reports import advice, method, sections, static, tables
+    from reports import advice, method, sections, static
     from reports.sections import versus
 
+    headline, caution = _headline(page)
+    shown = sections.sections(page)
     return (
         environment()
         .get_template("page.html.j2")
         .render(
             page=page,
-            headline=page.headline or _headline(page),
+            headline=headline,
+            caution=caution,
             subline=page.subline or _subline(page),
             light=palette.variables(palette.LIGHT),
             dark=palette.variables(palette.DARK),
             bundle=static.vega_bundle(),
-            sections=sections.sections(page),
+            sections=shown,
+            undrawn=_undrawn(page, sections.drawn(page)),
             boxes=[*page.boxes, *advice.of_gate(page.gate), *advice.of_comparison(page.comparison)],
             hints=advice.hints(page.runs[0]) if len(page.runs) == 1 else [],
             differences=versus.differences(page),
             decision=tables.decision(page.decision) if page.decision else None,
             cards=tables.cards(page.runs[0]) if len(page.runs) == 1 else [],
             latencies=tables.latencies(page.runs),
-            methods=[method.method(run) for run in page.runs],
+            methods=method.methods(page.runs),
             definitions=method.DEFINITIONS,
             soundness=[
-                (run, words.soundness(v := run.summary.validity), tables.stamps(v), advice.boxes(run.summary))
+                (run, words.soundness(run.summary), _stamps(run), advice.boxes(run.summary))
                 for run in page.runs
+                if len(page.runs) == 1 or run.summary.validity.findings or len(page.runs) <= FEW_RUNS
             ],
+            sound=words.listed(_quietly_sound(page)),
         )
     )
 
 
-def _headline(page: PageData) -> str:
+def _headline(page: PageData) -> tuple[str, str]:
+    """The answer, and what to be careful of; a verdict and its one sentence stay together."""
+    if page.headline:
+        return page.headline, ""
     if page.gate is not None:
-        return f"{page.gate.verdict}. {page.gate.sentence}"
-    for found in (page.comparison, page.decision):
-        if found is not None:
-            return found.sentence
+        return f"{page.gate.verdict}. {page.gate.sentence}", ""
+    if page.comparison is not None:
+        return page.comparison.sentence, ""
+    if page.decision is not None:
+        answer, stop, rest = page.decision.sentence.partition(". ")
+        return answer + stop.strip(), rest
     if len(page.runs) == 1:
-        return words.headline(page.runs[0].summary)
-    return words.headline_of_several([run.label for run in page.runs], [run.summary for run in page.runs])
+        return words.headline(page.runs[0].summary, page.runs[0].bins.certainty), ""
+    unsound = [run.label for run in page.runs if run.summary.validity.verdict == "invalid"]
+    caution = f"Do not use the figures of {words.listed(unsound)}: that measurement is not sound." if unsound else ""
+    return words.headline_of_several([run.label for run in page.runs], [run.summary for run in page.runs]), caution
+
+
+def _stamps(run: RunView) -> str:
+    """How well the client kept time; nothing of a simulation, which has no client."""
+    return "" if words.simulated(run.summary) else tables.stamps(run.summary.validity)
+
+
+def _quietly_sound(page: PageData) -> list[str]:
+    """Of many runs those that nothing speaks against: a line for all of them."""
+    if len(page.runs) <= FEW_RUNS:
+        return []
+    return [run.label for run in page.runs if not run.summary.validity.findings]
+
+
+def _undrawn(page: PageData, drawn: list[RunView]) -> str:
+    """Which runs have charts of their own, where there are too many for all of them."""
+    if len(drawn) == len(page.runs):
+        return ""
+    names = words.listed([run.label for run in drawn])
+    return (
+        f"Charts of single runs show {len(drawn)} of the {len(page.runs)}: {names}. "
+        "Latencies and Method have all of them; `goodput report RUN` draws any."
+    )
 
 
 def _subline(page: PageData) -> str:
     if len(page.runs) == 1 and page.decision is None:
-        return words.subline(page.runs[0].summary)
+        return words.subline(page.runs[0].summary, page.runs[0].bins.certainty)
     return words.common(page.decision, [run.summary for run in page.runs])
 
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from metrics.compare import Comparison, Difference
 from metrics.decision import DecisionRow, decide
 from metrics.gate.report import GateReport
-from metrics.plan import Candidate, PlanReport
+from metrics.names import shared_options
+from metrics.plan import Candidate, PlanReport, PlanRow
 from metrics.search import SearchReport
 from metrics.sweep import Sweep, sweep_of_search
+from reports import gate_words, search_words, words
 from reports.advice import Box
-from reports.numbers import NOTHING, count, digits, seconds
-from reports.page import PageData, RunView
+from reports.numbers import NOTHING, count, digits, plural, seconds
+from reports.page import Bill, PageData, RunView
 
 CODE = "reservation"
 
@@ -39,24 +41,18 @@ def runs_page(
         sweeps=list(sweeps),
         differences=list(differences),
         decision=decide(rows) if any(row.goodput_per_gpu is not None for row in rows) else None,
+        bills=bills_of(runs),
     )
+
+
+def bills_of(runs: Sequence[RunView]) -> list[Bill]:
+    """What each run cost, of those that tell."""
+    return [Bill(label=run.label, economy=run.summary.economy) for run in runs if run.summary.economy is not None]
 
 
 def search_page(found: SearchReport, title: str = "goodput search") -> PageData:
     """The rows, the decision between them, and every run of each as a sweep."""
-    labels = _distinct([f"{row.label} {row.value}".strip() for row in found.rows])
-    rows = [
-        DecisionRow(
-            label=label,
-            deployment=row.deployment,
-            gpus=row.gpus,
-            goodput_per_s=row.goodput,
-            goodput_per_gpu=row.goodput_per_gpu,
-            validity="invalid" if row.unsound else "valid",
-            goodput_from="virtual clock" if found.clock == "virtual" else "live",
-        )
-        for label, row in zip(labels, found.rows, strict=True)
-    ]
+    labels, rows = search_words.labels(found), search_words.decision_rows(found)
     sweeps = [
         made
         for label, row in zip(labels, found.rows, strict=True)
@@ -70,8 +66,8 @@ def search_page(found: SearchReport, title: str = "goodput search") -> PageData:
         decision=decision,
         sweeps=sweeps if found.mode in ("search", "rates") else [],
         boxes=[Box("warning", CODE, warning) for warning in found.warnings],
-        headline=found.sentence or (decision.sentence if decision is not None else "Nothing was found."),
-        subline=" · ".join(part for part in (found.slo, found.trace, f"{found.clock} clock") if part),
+        headline=search_words.headline(found),
+        subline=" · ".join(part for part in (*_asked(found), found.trace, f"{found.clock} clock") if part),
         command=shlex.join(found.command),
         facts=[
             ("mode", found.mode),
@@ -84,11 +80,15 @@ def search_page(found: SearchReport, title: str = "goodput search") -> PageData:
     )
 
 
+def _asked(found: SearchReport) -> tuple[str, str]:
+    """The objective, where the headline does not name it, and what all rows have in common."""
+    told = search_words.objective(found) if len(found.rows) > 1 or found.mode == "slo-scale" else ""
+    return told, shared_options([row.deployment for row in found.rows])
+
+
 def plan_page(found: PlanReport) -> PageData:
     """The arrangements under each demand, what each freedom adds, and where the ranking flips."""
     strict = next((row for row in found.rows if row.demand == "strict"), found.rows[-1])
-    lead = "cannot be told from" if strict.tie else "is ahead of"
-    second = strict.candidates[1].arrangement if len(strict.candidates) > 1 else "nothing else"
     kv = found.kv
     flips = [
         ("TPOT break-even", NOTHING if found.flip_tpot_s is None else seconds(found.flip_tpot_s)),
@@ -109,19 +109,38 @@ def plan_page(found: PlanReport) -> PageData:
     return PageData(
         title="goodput plan",
         plan=found,
-        boxes=[Box("warning", CODE, warning) for warning in found.warnings],
-        headline=f"For {strict.slo}, {strict.winner.arrangement} {lead} {second}: {_worth(strict.winner)}.",
+        boxes=[Box("warning", CODE, f"{'; '.join(found.warnings)}.")] if found.warnings else [],
+        headline=_verdict(strict),
         subline=" · ".join(
-            [f"{found.gpus} GPUs of {', '.join(found.hardware)}", found.model, found.trace, f"{found.designs} designs"]
+            [
+                f"{found.gpus} GPUs of {', '.join(found.hardware)}",
+                found.model,
+                found.trace,
+                f"{found.designs} designs, simulated",
+                f"best: {strict.winner.deployment}",
+            ]
         ),
         command=shlex.join(found.command),
         facts=[("targets", found.slo), ("seed", str(found.seed)), *flips, *wire, ("rule of thumb", found.rule_note)],
     )
 
 
-def _worth(best: Candidate) -> str:
+def _verdict(row: PlanRow) -> str:
+    """Who wins under the strict demand, with both figures, and whether they can be told apart."""
+    asked = words.of_slo(row.slo)
+    best, *others = row.candidates
     unit = "output tokens/s per GPU" if best.goodput_per_gpu is None else "requests/s per GPU"
-    return f"{digits(best.worth)} {unit} with {best.deployment}"
+    if not others:
+        return f"With {asked}, {best.arrangement} serves {_sure(best)} {unit}."
+    lead = "cannot be told from" if row.tie else "is ahead of"
+    second = others[0]
+    return (
+        f"With {asked}, {best.arrangement} {lead} {second.arrangement}: {_sure(best)} against {_sure(second)} {unit}."
+    )
+
+
+def _sure(found: Candidate) -> str:
+    return digits(found.worth) if found.goodput_per_gpu is None else search_words.estimate(found.goodput_per_gpu)
 
 
 def comparison_page(found: Comparison, runs: Sequence[RunView] = ()) -> PageData:
@@ -130,6 +149,7 @@ def comparison_page(found: Comparison, runs: Sequence[RunView] = ()) -> PageData
         title="goodput compare",
         comparison=found,
         runs=list(runs),
+        bills=bills_of(runs),
         subline=" · ".join(part for part in (found.trace, found.slo) if part),
     )
 
@@ -137,11 +157,14 @@ def comparison_page(found: Comparison, runs: Sequence[RunView] = ()) -> PageData
 def gate_page(found: GateReport, runs: Sequence[RunView] = ()) -> PageData:
     """The verdict, the rules, and runs of both sides where they are at hand."""
     at = "" if found.rate_per_s is None else f"{digits(found.rate_per_s)}/s"
+    told = gate_words.decisive(found), gate_words.sides(found)
     return PageData(
         title="goodput gate",
         gate=found,
         runs=list(runs),
-        subline=" · ".join(part for part in (found.trace, at, found.slo, f"{len(found.pairs)} pairs") if part),
+        subline=" · ".join(
+            part for part in (*told, found.trace, at, found.slo, plural(len(found.pairs), "pair")) if part
+        ),
         command=shlex.join(found.command),
         facts=[
             ("baseline", found.baseline.deployment),
@@ -154,8 +177,3 @@ def gate_page(found: GateReport, runs: Sequence[RunView] = ()) -> PageData:
             *((f"version {name}", version) for name, version in sorted(found.versions.items())),
         ],
     )
-
-
-def _distinct(labels: list[str]) -> list[str]:
-    """Labels that tell rows apart."""
-    return [f"{label} ({i})" if labels.count(label) > 1 else label for i, label in enumerate(labels, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ from reports.numbers import NOTHING, count, digits, of, percent, rate, seconds, 
 if TYPE_CHECKING:
     from reports.page import RunView
 
+BLANK = ("", NOTHING)
+NUMBER = re.compile(
+    r"[<\u2265+\u2212-]? ?[\d.,]+( ?\(.*\)|[ \N{NO-BREAK SPACE}]?(%|pp|s|ms|\N{MICRO SIGN}s|min|/s)?\*?)$"
+)
 DECISION_NOTE = (
     "Goodput per GPU in requests per second with its 95 % interval; latencies are p50 / p90 of the live run."
 )
@@ -31,11 +36,17 @@ LATENCIES = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; columns in `numeric` are aligned right."""
+    """A table of text."""
 
     headers: list[str]
     rows: list[list[str]]
     note: str = ""
+
+    @property
+    def numeric(self) -> set[int]:
+        """The columns that hold nothing but numbers: they are aligned right."""
+        columns = zip(*self.rows, strict=False)
+        return {i for i, cells in enumerate(columns) if all(c in BLANK or NUMBER.match(c) for c in cells)}
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,9 @@ def render_text(summary: Summary, console: Console, bins: Bins | None = None) ->
     from rich.text import Text
 
     console.print()
-    console.print(Text(words.headline(summary), style="bold"))
-    console.print(Text(words.subline(summary), style="dim"))
+    sure = None if bins is None else bins.certainty
+    console.print(Text(words.headline(summary, sure), style="bold"))
+    console.print(Text(words.subline(summary, sure), style="dim"))
     if summary.attainment is not None and summary.attainment.share is not None:
         console.print()
         console.print(_bar(summary.attainment, summary.attainment.share))
@@ -102,12 +103,12 @@ def _print_validity(summary: Summary, console: Console) -> None:
 
     found = summary.validity
     sign, style = SIGNS[found.verdict]
-    console.print(Text.assemble((f"{sign} {found.verdict}", style), f"  {words.soundness(found)}"))
+    console.print(Text.assemble((f"{sign} {found.verdict}", style), f"  {words.soundness(summary)}"))
     for finding in found.findings:
         sign, style = SIGNS[finding.level]
         told = Text.assemble((finding.code, style), f" {printable(finding.message)}")
         console.print(_hanging(Text(f"  {sign} ", style=style), told))
-    stamps = tables.stamps(found)
+    stamps = "" if words.simulated(summary) else tables.stamps(found)
     if stamps:
         console.print(_hanging(Text("    "), Text(stamps, style="dim")))
 

@@ -123,6 +123,8 @@ def render_comparison(found: Comparison, console: Console, *, definitions: bool 
     if found.differences:
         console.print()
         table = _table("differs", *names)
+        for column in table.columns:
+            column.justify, column.overflow = "left", "fold"
         for difference in found.differences:
             table.add_row(difference.what, *(printable(value)[:120] or NOTHING for value in difference.values))
         console.print(table)
@@ -161,7 +163,8 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
 def _change(contrast: Contrast, number: float | None) -> str:
     if number is None:
         return NOTHING
-    return f"{number * 100:+.3g} {'pp' if contrast.kind == 'share' else '%'}".replace("-", "\N{MINUS SIGN}")
+    unit = "pp" if contrast.kind == "share" else "%"
+    return f"{number * 100:{'+' if number else ''}.3g} {unit}".replace("-", "\N{MINUS SIGN}")
 
 
 def _value(key: str, number: float | None) -> str:

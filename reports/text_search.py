@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metrics.goodput import GoodputEstimate, SweepGoodput
+from metrics.names import shared_options
 from metrics.search import SearchReport, SearchRow
 from reports.numbers import NOTHING, THIN, count, digits, percent, printable
+from reports.search_words import headline, labels
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,15 +27,12 @@ def render_search(report: SearchReport, console: Console) -> None:
     from rich.text import Text
 
     console.print()
-    console.print(Text(_headline(report), style="bold"))
+    console.print(Text(printable(headline(report).replace(THIN, " ")), style="bold"))
     console.print(Text(_subline(report), style="dim"))
     console.print()
     console.print(_table(report))
     for line in _lines(report):
         console.print(Text(printable(line.replace(f"{THIN}%", "%"))))
-    if report.sentence:
-        console.print()
-        console.print(Text(report.sentence, style="bold"))
     console.print()
 
 
@@ -61,39 +60,14 @@ def swept(found: SweepGoodput | None) -> str:
     return ("at least " if found.bound == "at_least" else "") + digits(found.rate or 0.0, trim=True)
 
 
-def _headline(report: SearchReport) -> str:
-    row = report.rows[0] if report.rows else None
-    if row is None:
-        return "Nothing was measured."
-    if report.mode == "saturation":
-        return "Saturation throughput, without an objective"
-    if len(report.rows) > 1:
-        return f"{_what(report)} of {len(report.rows)} {f'values of {report.swept}' if report.swept else 'deployments'}"
-    if row.goodput is not None:
-        per_gpu = f", {goodput(row.goodput_per_gpu)} per GPU" if row.goodput_per_gpu is not None else ""
-        known = interval(row.goodput)
-        return f"Goodput {goodput(row.goodput)} requests/s{f' ({known})' if known != NOTHING else ''}{per_gpu}"
-    if row.sweep is not None:
-        unit = "users" if report.mode == "concurrency" else "requests/s"
-        return f"{_what(report)} {swept(row.sweep)} {unit}"
-    return _what(report)
-
-
-def _what(report: SearchReport) -> str:
-    return {
-        "search": "Goodput",
-        "rates": "Highest passing rate",
-        "concurrency": "Most concurrent users",
-        "slo-scale": "Smallest SLO scale",
-        "saturation": "Saturation",
-    }[report.mode]
-
-
 def _subline(report: SearchReport) -> str:
     runs = sum(len(row.attempts) for row in report.rows)
     requests = sum(attempt.requests for row in report.rows for attempt in row.attempts)
     offered = f", {runs} runs, {count(requests)} requests" if runs else ""
-    return f"{report.trace}, {printable(report.slo)}, {report.clock} clock, seed {report.seed}{offered}"
+    shared = shared_options([row.deployment for row in report.rows])
+    asked = "" if report.slo in ("", "none") else f", {printable(report.slo)}"
+    common = f"; all with {shared}" if shared else ""
+    return f"{report.trace}{asked}, {report.clock} clock, seed {report.seed}{offered}{common}"
 
 
 def _table(report: SearchReport) -> Table:
@@ -105,8 +79,8 @@ def _table(report: SearchReport) -> Table:
     cells = [_cells(report, row) for row in report.rows]
     for name in cells[0] if cells else ():
         table.add_column(name, justify="right", no_wrap=True)
-    for row, values in zip(report.rows, cells, strict=True):
-        label = f"{'★ ' if row.best else ''}{row.value or row.label}"
+    for row, name, values in zip(report.rows, labels(report), cells, strict=True):
+        label = f"{'★ ' if row.best else ''}{row.value or name}"
         table.add_row(printable(label), *(value.replace(f"{THIN}%", "%") for value in values.values()))
     return table
 
@@ -142,8 +116,8 @@ def _per_gpu(row: SearchRow, value: float) -> float:
 def _lines(report: SearchReport) -> list[str]:
     """What the table has no room for."""
     lines = []
-    for row in report.rows:
-        name = f"{row.value or row.label}: " if len(report.rows) > 1 else ""
+    for row, label in zip(report.rows, labels(report), strict=True):
+        name = f"{row.value or label}: " if len(report.rows) > 1 else ""
         if row.marginals:
             held = ", ".join(f"{key} {percent(share)}" for key, share in row.marginals.items())
             lines.append(
@@ -165,6 +139,7 @@ def _lines(report: SearchReport) -> list[str]:
         for warning in row.sweep.warnings if row.sweep is not None else ():
             again = ", ".join(digits(rate, trim=True) for rate in row.sweep.retest) if row.sweep is not None else ""
             lines.append(f"! {name}{WARNINGS[warning].format(again)}")
+    lines += [f"! {warning}" for warning in report.warnings]
     if report.mode == "rates":
         lines += _points(report)
     return ["", *lines] if lines else []
@@ -172,8 +147,8 @@ def _lines(report: SearchReport) -> list[str]:
 
 def _points(report: SearchReport) -> list[str]:
     return [
-        f"{f'{row.value or row.label}: ' if len(report.rows) > 1 else ''}{digits(a.rate_per_s)}/s"
+        f"{f'{row.value or label}: ' if len(report.rows) > 1 else ''}{digits(a.rate_per_s)}/s"
         f" {percent(a.good / a.total if a.total else None, report.share)} good"
-        for row in report.rows
+        for row, label in zip(report.rows, labels(report), strict=True)
         for a in row.attempts
     ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metrics.bins import SHARES, Curve, Density, Quadrants, Timeline
+from metrics.certainty import Certainty
 from metrics.decision import Decision
-from metrics.slo import Attainment
+from metrics.errors import MetricsError
+from metrics.slo import SLO, Attainment
 from metrics.summary import Summary
 from metrics.tokengaps import Interference, WorstGap
-from metrics.validity import Validity
 from reports.numbers import THIN, count, of, percent, plural, rate, seconds, target
 
 LIMIT_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
@@ -26,13 +27,27 @@ def targets(limits_s: dict[str, float]) -> str:
     return listed([text.replace(" ", THIN) for text in asked])
 
 
+def of_slo(text: str) -> str:
+    """`TTFT ≤ 1 s and TPOT ≤ 45 ms for 90 % of requests`, from its text form; a family of limits as it was written."""
+    try:
+        slo = SLO.parse(text)
+    except MetricsError:
+        return text
+    return f"{targets(slo.limits)} for {target(slo.share)} of requests"
+
+
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def headline(summary: Summary) -> str:
-    """A run in one sentence; an unsound run says that and nothing better."""
+def simulated(summary: Summary) -> bool:
+    """Whether no server was asked: the figures are a model's."""
+    return summary.run.server.get("clock") == "virtual"
+
+
+def headline(summary: Summary, sure: Certainty | None = None) -> str:
+    """A run in one sentence, with its interval where that is known; an unsound run says that and nothing better."""
     unsound = [finding for finding in summary.validity.findings if finding.level == "invalid"]
     if unsound:
         return f"This measurement is not sound. {unsound[0].message}"
@@ -43,7 +58,13 @@ def headline(summary: Summary) -> str:
         return f"Attainment is not known: {NOT_MEASURED.get(attained.reason or '', attained.reason or 'not measured')}."
     verdict = "met" if attained.meets else "missed"
     share = percent(attained.share, attained.target_share)
-    return f"{share} of requests met {targets(attained.limits_s)}: {target(attained.target_share)} target {verdict}."
+    ends = f" ({_between(sure)})" if sure is not None and 0 < attained.share < 1 else ""
+    asked = targets(attained.limits_s)
+    return f"{share}{ends} of requests met {asked}: {target(attained.target_share)} target {verdict}."
+
+
+def _between(sure: Certainty) -> str:
+    return f"{sure.low * 100:.1f} to {sure.high * 100:.1f}"
 
 
 def _served(summary: Summary) -> str:
@@ -65,14 +86,18 @@ def headline_of_several(labels: Sequence[str], summaries: Sequence[Summary]) -> 
     return f"Requests within targets: {listed(known)}."
 
 
-def subline(summary: Summary) -> str:
+def subline(summary: Summary, sure: Certainty | None = None) -> str:
     """What stands behind the headline: counts, what was missed most, how it was loaded."""
     attained, parts = summary.attainment, []
     if attained is not None and attained.good is not None:
         parts.append(f"{of(attained.good, attained.total)} requests were good{_binding(attained)}")
+    if sure is not None and attained is not None and 0 < (attained.share or 0) < 1:
+        parts.append("the interval is 95 %, from inside this run only")
     if summary.rates.offered_per_s is not None:
         parts.append(f"{rate(summary.rates.offered_per_s)} offered")
     parts += [name for name in (summary.run.trace_name, summary.run.deployment or summary.run.target_url) if name]
+    if simulated(summary):
+        parts.append("simulated")
     if summary.run.state == "partial":
         parts.append("stopped early: results are about the requests due before the stop")
     return " · ".join(parts)
@@ -82,14 +107,16 @@ def _binding(attained: Attainment) -> str:
     return f"; most misses are {MISSED[attained.binding]}" if attained.binding else ""
 
 
-def soundness(validity: Validity) -> str:
-    """The verdict on the measurement itself."""
+def soundness(summary: Summary) -> str:
+    """The verdict on the measurement itself; of a simulation, that it is one."""
+    if simulated(summary) and summary.validity.verdict == "valid":
+        return "Simulated: these are a performance model's figures, within the range it was fitted on."
     verdicts = {
         "valid": "Nothing speaks against this measurement.",
         "warning": "The measurement stands, with these reservations.",
         "invalid": "Do not use these figures.",
     }
-    return verdicts[validity.verdict]
+    return verdicts[summary.validity.verdict]
 
 
 def of_each(told: Sequence[tuple[str, str]]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from loadtest.demo import Shown
     from loadtest.search import Attempt
     from metrics.decision import Decision
+    from metrics.documents import Demo
     from metrics.rundir import Run
     from metrics.slo import SLO
     from metrics.sweep import Sweep
@@ -30,7 +31,7 @@ _SLO = "ttft=500ms,tpot=20ms"
     "--seconds", type=DURATION, default="90s", show_default=True, metavar="TIME", help="About how long in all."
 )
 @click.option("--slo", default=_SLO, show_default=True, metavar="SLO", help="Targets to meet.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides lengths and arrivals.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides lengths and arrivals.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where to write.  [default: runs/..._demo]")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
@@ -140,10 +141,11 @@ def _sweeps(shown: list[Shown], slo: SLO) -> list[Sweep]:
     return [found for row in rows if (found := sweep_of_search(row, slo.share)) is not None]
 
 
-def _document(shown: list[Shown], decision: Decision) -> dict[str, Any]:
-    return {
-        "schema": "goodput.demo/1",
-        "decision": decision,
-        "runs": {one.label: one.summary for one in shown},
-        "searches": {one.label: one.found for one in shown},
-    }
+def _document(shown: list[Shown], decision: Decision) -> Demo:
+    from metrics.documents import Demo
+
+    return Demo(
+        decision=decision,
+        runs={one.label: one.summary for one in shown},
+        searches={one.label: one.found for one in shown},
+    )

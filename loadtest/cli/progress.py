@@ -32,6 +32,7 @@ class ProgressLine:
         self._every_ns = _TERMINAL_EVERY_NS if self._terminal else _PLAIN_EVERY_NS
         self._next_ns = clock.monotonic_ns() + self._every_ns
         self._shown = 0  # lines on the terminal, the cursor at the end of the last
+        self._sent, self._rate = 0, ""  # a rate is told when the count is new: counts come once a second
 
     def __call__(self, progress: LoadProgress) -> None:
         now_ns = clock.monotonic_ns()
@@ -49,10 +50,13 @@ class ProgressLine:
     def line(self, progress: LoadProgress) -> str:
         """How far the run is, under 80 characters."""
         elapsed = max(progress.elapsed_s, 0.0)
-        sent = f"sent {progress.sent} of {self._planned}"
-        if 0 < elapsed <= self._duration_s:
-            sent += f" ({progress.sent / elapsed:.3g}/s)"
-        parts = [f"{elapsed:.0f} of {self._duration_s:.0f} s", sent, f"in flight {progress.in_flight}"]
+        if progress.sent != self._sent and elapsed > 0:
+            self._sent, self._rate = progress.sent, f" ({progress.sent / elapsed:.3g}/s)"
+        over = elapsed > self._duration_s
+        sent = f"sent {progress.sent} of {self._planned}{'' if over else self._rate}"
+        at = f"{self._duration_s:.0f} s and {elapsed - self._duration_s:.0f} s of drain"
+        at = at if over else f"{elapsed:.0f} of {self._duration_s:.0f} s"
+        parts = [at, sent, f"in flight {progress.in_flight}"]
         if progress.failed:
             parts.append(f"failed {progress.failed}")
         if progress.workers_lost:

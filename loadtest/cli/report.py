@@ -87,8 +87,9 @@ class _Loaded:
         from metrics.rundir import load
         from metrics.summary import summarise
 
-        self.paths = paths
-        self.runs = [load(path) for path in paths]
+        loaded = _by_rate([(path, load(path)) for path in paths])
+        self.paths = [path for path, _ in loaded]
+        self.runs = [run for _, run in loaded]
         self.slo: SLO | None = options.parse_slo(_recorded_slo(self.runs) if slo is None else slo)
         self.summaries: list[Summary] = [summarise(run, self.slo) for run in self.runs]
         self.labels = _labels(self.runs)
@@ -102,7 +103,7 @@ class _Loaded:
         labelled = list(zip(self.labels, self.runs, strict=True))
         title = self.runs[0].info.name if len(self.runs) == 1 else f"{len(self.runs)} runs"
         sets = [RunSet(label, [run], self.slo) for label, run in labelled]
-        views = output.views(labelled, self.summaries, self.slo)
+        views = output.views(labelled, self.summaries, self.slo, folders=self.paths)
         return runs_page(title, views, sweeps_of(self.runs, self.slo), differences(sets) if len(sets) > 1 else [])
 
     def show(self) -> int:
@@ -256,9 +257,17 @@ def _recorded_slo(runs: list[Run]) -> str:
     return found[0]
 
 
+def _by_rate(runs: list[tuple[Path, Run]]) -> list[tuple[Path, Run]]:
+    """Runs of one deployment by rising rate, however the shell sorted their folders; others as they were given."""
+    one = len({run.info.deployment or run.info.target_url for _, run in runs}) == 1
+    return sorted(runs, key=lambda found: found[1].info.rate_per_s or 0.0) if one else runs
+
+
 def _labels(runs: list[Run]) -> list[str]:
-    """Arrangements where they tell the runs apart, else with their rate, else names, else numbered."""
-    arrangements = [run.info.arrangement or run.info.target_url for run in runs]
+    """What tells the deployments apart, else with their rate, else names, else numbered."""
+    from metrics.names import short_names
+
+    arrangements = short_names([run.info.deployment or run.info.target_url for run in runs])
     rated = [
         label if run.info.rate_per_s is None else f"{label} {run.info.rate_per_s:.3g}/s"
         for label, run in zip(arrangements, runs, strict=True)

@@ -34,6 +34,7 @@ _DRAIN_PER_TTFT = 20.0
 @click.command(cls=options.Command)
 @click.option("--target", metavar="URL", help="Server to load.")
 @click.option("--backend", metavar="DEPLOYMENT", help="Or a bundled one: emulated:chunked,instances=2.")
+@click.option("--virtual", is_flag=True, help="An emulated one on the simulator, not live.")
 @click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay.")
 @click.option("--rate", type=float, metavar="R", help="Scale time to exactly R requests per second.")
 @click.option("--speed", type=float, metavar="X", help="Or replay X times as fast.")
@@ -44,7 +45,9 @@ _DRAIN_PER_TTFT = 20.0
     "--warmup", type=DURATION, default="0s", show_default=True, metavar="TIME", help="First part, not counted."
 )
 @click.option("--slo", metavar="SLO", help="Targets, e.g. ttft=200ms,tpot=50ms,share=90%.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Decides lengths and arrivals.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Decides lengths and arrivals."
+)
 @click.option("--salt", metavar="TEXT", help="Decides prompts.  [default: fresh]")
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
@@ -144,11 +147,13 @@ def _arrangement(given: dict[str, Any]) -> str:
 
 def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
     from loadtest.deployment import Deployment
-    from loadtest.target import LiveTarget, SupervisedTarget
+    from loadtest.target import LiveTarget, SimulatedTarget, SupervisedTarget
 
     options.require_one({"--target": given["target"], "--backend": given["backend"]})
     settings = settings_of(given, slo)
     deployment = Deployment.parse(given["backend"]) if given["backend"] else None
+    if given["virtual"] and (deployment is None or deployment.backend != "emulated"):
+        raise UsageError("--virtual is for an emulated --backend: nothing else has a simulator", code="virtual")
     if deployment is None or deployment.url is not None:
         return LiveTarget(_endpoint(given, deployment.url if deployment else given["target"]), settings)
     if given["gpus"] is not None:
@@ -157,6 +162,8 @@ def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
     if foreign or given["api"] not in (None, "completions", "chat"):
         option = f"--{(foreign or ['api'])[0].replace('_', '-')}"
         raise UsageError(f"{option} is for --target: a bundled backend speaks plain OpenAI", code="of_a_target")
+    if given["virtual"]:
+        return SimulatedTarget(deployment)
     api, model = given["api"] or "completions", given["model"] or ""
     return SupervisedTarget(deployment, settings, directory / "server.log", api, model)
 
@@ -286,7 +293,7 @@ def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) 
     summary = summarise(finished, slo)
     output.write_summary(directory, summary)
     label = finished.info.arrangement or finished.info.target_url
-    seen = output.views([(label, finished)], [summary], slo)
+    seen = output.views([(label, finished)], [summary], slo, folders=[directory])
     if as_json:
         output.print_json(summary)
     else:
@@ -298,6 +305,8 @@ def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) 
 
 def _exit_code(summary: Summary, died: TargetError | None) -> int:
     """What the run amounts to; one sentence on stderr when it is not well."""
+    from reports.numbers import printable
+
     if summary.run.state == "partial":
         return _exit_code_of_stopped(summary.run)
     if died is not None:
@@ -306,7 +315,7 @@ def _exit_code(summary: Summary, died: TargetError | None) -> int:
     if summary.requests.sent and not summary.requests.by_outcome.get("ok"):
         worst = summary.errors[0] if summary.errors else None
         why = f": {worst.outcome} {worst.text}".rstrip() if worst is not None else ""
-        click.echo(f"goodput: every request failed{why}", err=True)
+        click.echo(f"goodput: every request failed{printable(why)}", err=True)
         return ExitCode.TARGET
     if summary.validity.verdict == "invalid":
         found = next(finding for finding in summary.validity.findings if finding.level == "invalid")

@@ -10,7 +10,9 @@ import altair as alt
 from reports.figures.theme import CARD, FONT, INK, SOFT, Chart, Datum, data, finish, layered
 
 ROW_HEIGHT = 30
+ROOM_PX = 340  # a narrower chart has no room for the numbers beside the intervals
 COLOURS = {"better": "var(--valid)", "worse": "var(--invalid)", "open": "var(--soft)"}
+SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.6~g')"
 SHAPES = {"better": "circle", "worse": "diamond", "open": "square"}
 
 
@@ -39,7 +41,7 @@ def forest(effects: Sequence[Effect], *, unit: str, description: str) -> Chart:
         axis=alt.Axis(labelFontSize=12, ticks=False, domain=False, labelLimit=230, labelColor=INK, grid=True),
     )
     scale = alt.Scale(domain=[-reach, reach * 1.55], nice=False)
-    x = alt.X("effect:Q", scale=scale, axis=alt.Axis(title=unit, format="+.6~g", tickCount=7, values=_ticks(reach)))
+    x = alt.X("effect:Q", scale=scale, axis=alt.Axis(title=unit, labelExpr=SIGNED, tickCount=7, values=_ticks(reach)))
     colour = alt.Color("colour:N", scale=None)
     zero = alt.Chart(data([{"at": 0.0}])).mark_rule(color=INK, strokeWidth=1.3, aria=False).encode(x=alt.X("at:Q"))
     interval = base.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.38, clip=True).encode(
@@ -56,7 +58,10 @@ def forest(effects: Sequence[Effect], *, unit: str, description: str) -> Chart:
         thickness=2.5, height=20, color="var(--target)", clip=True, aria=False, orient="vertical"
     )
     text = base.mark_text(align="right", font=FONT, fontSize=12, color=SOFT, aria=False, dx=-2).encode(
-        x=alt.value("width"), y=y, text=alt.Text("told:N")
+        x=alt.value("width"),
+        y=y,
+        text=alt.Text("told:N"),
+        opacity=alt.condition(f"width >= {ROOM_PX}", alt.value(1), alt.value(0)),  # on a phone the table tells it
     )
     return finish(
         layered(zero, interval, limits.encode(x=alt.X("margin:Q"), y=y), dots, text),

@@ -11,6 +11,7 @@ from reports.figures.theme import FONT, Chart, Datum, data, finish, layered, y_t
 from reports.numbers import count, percent
 
 ROW_HEIGHT = 40
+FROM = "split(datum.label, ' to ')[0]"  # where a cell begins: its whole span has no room under a narrow one
 STEPS = ((0.5, "both"), (0.8, "slow"), (1.0, "late"))  # below these parts of the target share; the rest is good
 
 
@@ -28,13 +29,20 @@ def lengths(grid: LengthGrid, target_share: float, *, description: str) -> Chart
             "prompt:N",
             sort=prompts,
             scale=alt.Scale(domain=prompts, padding=0.04),
-            axis=alt.Axis(title="prompt tokens", labelAngle=0, ticks=False, domain=False, labelOverlap="greedy"),
+            axis=alt.Axis(
+                title="prompt tokens, from",
+                labelAngle=0,
+                labelExpr=FROM,
+                labelOverlap="greedy",
+                ticks=False,
+                domain=False,
+            ),
         ),
         y=alt.Y(
             "output:N",
             sort=outputs[::-1],
             scale=alt.Scale(domain=outputs[::-1], padding=0.06),
-            axis=alt.Axis(**y_title("output tokens asked")),
+            axis=alt.Axis(labelExpr=FROM, **y_title("output tokens asked, from")),
         ),
     )
     cells = base.mark_rect(cornerRadius=4).encode(

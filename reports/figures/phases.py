@@ -12,7 +12,8 @@ from reports.numbers import percent, seconds
 from reports.palette import PHASES
 
 ROW_HEIGHT = 34
-LABEL_FROM = 0.06  # a narrower segment has no room for its length
+ROOM_PX = 52  # a narrower segment has no room for its length
+FITS = f"scale('x', datum.to) - scale('x', datum.from) >= {ROOM_PX}"
 
 
 def levels(names: Sequence[str], found: Sequence[Level], longest_s: float, *, description: str) -> Chart:
@@ -54,7 +55,6 @@ def _segment(row: str, index: int, name: str, at: float, part: float, longest_s:
         "middle": at + part / 2,
         "told": seconds(part),
         "of": percent(part / longest_s),
-        "room": part / longest_s,
         "end": at + part,
     }
 
@@ -89,9 +89,13 @@ def _bars(
         )
     else:
         text = (
-            base.transform_filter(f"datum.room >= {LABEL_FROM}")
-            .mark_text(font=FONT, fontSize=12, fontWeight="bold", color="var(--on)", aria=False)
-            .encode(x=alt.X("middle:Q"), y=y, text=alt.Text("told:N"))
+            # Asked of the scale itself, because a bar is as wide as the reader's window lets it be.
+            base.mark_text(font=FONT, fontSize=12, fontWeight="bold", color="var(--on)", aria=False).encode(
+                x=alt.X("middle:Q"),
+                y=y,
+                text=alt.Text("told:N"),
+                opacity=alt.condition(FITS, alt.value(1), alt.value(0)),
+            )
         )
     return finish(layered(bars, text), height=height, description=description)
 

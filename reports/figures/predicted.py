@@ -13,6 +13,7 @@ from reports.figures.theme import (
     SOFT,
     Chart,
     Datum,
+    beyond,
     data,
     finish,
     layered,
@@ -83,5 +84,5 @@ def predicted(pairs: Sequence[Both], labels: Sequence[str], target_s: float | No
     )
     layers: list[Chart] = [between, foretold, told]
     if target_s is not None:
-        layers.append(target_rule("x", target_s, f"target {seconds(target_s, trim=True)}"))
+        layers.append(target_rule("x", target_s, leftwards=beyond(max(target_s, domain[0] or 1e-9), domain, log=log)))
     return finish(layered(*layers), height=ROW_HEIGHT * len(rows) + 8, description=description)

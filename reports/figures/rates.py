@@ -24,6 +24,7 @@ from reports.figures.theme import (
 from reports.numbers import count, digits, percent, target
 
 HEIGHT = 260
+CLOSE = 0.07  # of the axis: crossings nearer than that would write over each other
 LIMITS = {"ttft": "first token in time", "tpot": "tokens in time", "e2e": "end in time", "failed": "did not fail"}
 LIMIT_COLOURS = {"ttft": "var(--late)", "tpot": "var(--slow)", "e2e": "var(--end)", "failed": "var(--failed)"}
 LIMIT_DASHES = {"ttft": [7, 4], "tpot": [2, 3], "e2e": [9, 3, 2, 3], "failed": [1, 2]}
@@ -56,8 +57,14 @@ def attainment(sweeps: Sequence[Sweep], *, description: str) -> Chart:
         for point in found.trend
     ]
     met = [row for found, gpus in zip(sweeps, by, strict=True) if (row := _met(found, gpus)) is not None]
+    rates = [float(str(row["rate"])) for row in rows]
+    met = _apart(met, max(rates) - min(rates))
     base = alt.Chart(data(rows))
-    x = alt.X("rate:Q", scale=alt.Scale(zero=False, padding=12), axis=alt.Axis(title=unit, format=PLAIN, tickCount=7))
+    x = alt.X(
+        "rate:Q",
+        scale=alt.Scale(zero=False, padding=12),
+        axis=alt.Axis(title=unit, format=PLAIN, tickCount=7, labelOverlap="parity", labelSeparation=10),
+    )
     y = alt.Y(
         "share:Q",
         scale=alt.Scale(domain=[0, 1]),
@@ -109,8 +116,26 @@ def _crossings(met: Sequence[Datum], labels: Sequence[str]) -> list[Chart]:
         base.mark_point(size=120, filled=True, opacity=1, stroke=CARD, strokeWidth=2).encode(
             x=alt.X("rate:Q"), color=colour
         ),
-        halo(base.encode(x=alt.X("rate:Q"), text=alt.Text("told:N")), dy=-15, fontWeight="bold"),
+        *(
+            halo(
+                base.transform_filter(f"datum.below == {str(below).lower()}").encode(
+                    x=alt.X("rate:Q"), text=alt.Text("told:N")
+                ),
+                dy=18 if below else -15,
+                fontWeight="bold",
+            )
+            for below in sorted({bool(row["below"]) for row in met})
+        ),
     ]
+
+
+def _apart(met: Sequence[Datum], span: float) -> list[Datum]:
+    """The crossings from left to right; the label of one close to the one before stands below the line, not on it."""
+    placed: list[Datum] = []
+    for row in sorted(met, key=lambda row: float(str(row["rate"]))):
+        near = bool(placed) and float(str(row["rate"])) - float(str(placed[-1]["rate"])) < CLOSE * span
+        placed.append({**row, "below": near and not placed[-1]["below"]})
+    return placed
 
 
 def binding(found: Sweep, limits_first: Sequence[str], *, description: str) -> Chart:
@@ -118,7 +143,11 @@ def binding(found: Sweep, limits_first: Sequence[str], *, description: str) -> C
     by, unit = divisor([found])
     rows = [row for point in found.trend for row in _parts(point, by[0], limits_first)]
     names = [name for name in LIMITS if any(row["part"] == name for row in rows)]
-    x = alt.X("rate:Q", scale=alt.Scale(zero=False, padding=8), axis=alt.Axis(title=unit, format=PLAIN, tickCount=6))
+    x = alt.X(
+        "rate:Q",
+        scale=alt.Scale(zero=False, padding=8),
+        axis=alt.Axis(title=unit, format=PLAIN, tickCount=5, labelOverlap="parity", labelSeparation=10),
+    )
     y = alt.Y(
         "share:Q",
         scale=alt.Scale(domain=[0, 1]),

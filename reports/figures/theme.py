@@ -57,6 +57,7 @@ def finish(chart: Chart, *, height: int, description: str) -> Chart:
     dressed.config = {
         "view": {"stroke": None},
         "axis": AXIS_LOOK,
+        "axisQuantitative": {"labelOverlap": "parity", "labelSeparation": 8},
         "text": {"font": FONT, "fontSize": 12, "color": INK},
         "mark": {"tooltip": None},
     }
@@ -88,7 +89,14 @@ def y_title(text: str) -> dict[str, Any]:
 def seconds_axis(span: Sequence[float], /, *, log: bool, **more: Any) -> alt.Axis:
     """An axis of durations, ticks at round values; `more` says its title."""
     values = log_ticks(*span) if log else alt.Undefined
-    return alt.Axis(labelExpr=SECONDS_LABEL, values=values, tickCount=6, labelOverlap="greedy", **more)
+    return alt.Axis(
+        labelExpr=SECONDS_LABEL,
+        values=values,
+        tickCount=6,
+        labelOverlap="greedy" if log else "parity",  # every other label of even steps, so that they stay even
+        labelSeparation=10,
+        **more,
+    )
 
 
 def seconds_scale(domain: Sequence[float], *, log: bool) -> alt.Scale:

@@ -23,6 +23,7 @@ from reports.figures.theme import (
 )
 from reports.numbers import digits, percent, target
 
+VAGUE = 3.0  # an interval whose end is so many times its beginning is not drawn: the estimate is a guess
 HEIGHT = 230
 TIMES = "\N{MULTIPLICATION SIGN}"
 TICKS = [0.125, 0.25, 0.5, 1, 2, 4]
@@ -80,10 +81,13 @@ def scaled_goodput(
             "run": label,
             "scale": scale,
             "rate": found.rate,
-            "low": found.low if found.low is not None else found.rate,
-            "high": found.high if found.high is not None else found.rate,
+            "low": found.low if told_apart(found) and found.low is not None else found.rate,
+            "high": found.high if told_apart(found) and found.high is not None else found.rate,
             "shape": {"estimate": "circle", "at_least": "triangle-up", "below": "triangle-down"}[found.bound],
-            "told": {"estimate": "", "at_least": "at least ", "below": "below "}[found.bound] + digits(found.rate),
+            "told": {"estimate": "" if told_apart(found) else "about ", "at_least": "at least ", "below": "below "}[
+                found.bound
+            ]
+            + digits(found.rate),
         }
         for label, scales, estimates in sweeps
         for scale, found in zip(scales, estimates, strict=True)
@@ -120,6 +124,11 @@ def scaled_goodput(
         ],
     )
     return finish(layered(bars, line, dots), height=HEIGHT, description=description)
+
+
+def told_apart(found: GoodputEstimate) -> bool:
+    """Whether an interval says anything: no run was near a crossing whose ends are several times apart."""
+    return found.low is None or found.high is None or (found.low > 0 and found.high < VAGUE * found.low)
 
 
 def _hover(rows: Sequence[Datum], tooltip: list[alt.Tooltip]) -> alt.Chart:

@@ -8,7 +8,7 @@ from metrics.tokengaps import STRIP_SIDE_S, WorstGap
 from reports.figures.theme import INK, PLAIN, Chart, Datum, data, finish, halo, layered
 from reports.numbers import seconds
 
-HEIGHT = 120
+HEIGHT = 132
 LANES = ["tokens received", "prompts others sent"]
 UPPER, LOWER = 0.30, 0.78  # lanes, as parts of the height
 
@@ -52,7 +52,7 @@ def _arrivals(worst: WorstGap, x: alt.X) -> list[alt.Chart | alt.LayerChart]:
     )
     size = alt.Size("prompt:Q", scale=alt.Scale(domain=[0, longest.prompt_tokens], range=[12, 420]), legend=None)
     named = data([{"at": longest.at_s - worst.begins_s, "label": f"{longest.prompt_tokens:,}"}])
-    label = alt.Chart(named).encode(x=x, y=alt.value(HEIGHT * LOWER), text=alt.Text("label:N"))
+    label = alt.Chart(named).encode(x=x, y=alt.value(HEIGHT * LOWER + 12), text=alt.Text("label:N"))
     turns = longest.at_s > worst.ends_s + STRIP_SIDE_S * 0.8  # no room for its length to the right of it
     return [
         circles.encode(
@@ -65,7 +65,7 @@ def _arrivals(worst: WorstGap, x: alt.X) -> list[alt.Chart | alt.LayerChart]:
                 alt.Tooltip("at:Q", title="seconds since the gap began", format="+.3f"),
             ],
         ),
-        halo(label, dx=-16 if turns else 16, align="right" if turns else "left", fontWeight="bold"),
+        halo(label, align="right" if turns else "center", baseline="top", fontWeight="bold"),
     ]
 
 

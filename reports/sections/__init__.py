@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from altair.utils.schemapi import debug_mode
 
-from reports.page import PageData
+from reports.page import PageData, RunView
 from reports.sections.bills import bills_section
 from reports.sections.decision import goodput_section
 from reports.sections.gaps import interference_section, worst_section
@@ -15,13 +15,17 @@ from reports.sections.rates import attainment_section, binding_section, interact
 from reports.sections.requests import outcomes_section, quadrants_section
 from reports.sections.search import search_section
 from reports.sections.section import Section, lightened
+from reports.sections.server import server_section
 from reports.sections.targets import lengths_section, tightness_section
 from reports.sections.times import distributions_section, timeline_section
 from reports.sections.versus import comparison_sections, gate_section
 
+MOST_DRAWN = 4  # runs in one chart or side by side: more cannot be told apart
+
 
 def sections(page: PageData) -> list[Section]:
     """All sections that have something to show."""
+    runs = drawn(page)
     # Altair would check every part of every chart against its schema; our tests do that, users need not wait for it.
     with debug_mode(False):
         made = [
@@ -34,17 +38,39 @@ def sections(page: PageData) -> list[Section]:
             binding_section(page.sweeps),
             scale_section(page.sweeps),
             interactivity_section(page.sweeps),
-            bills_section(page.bills),
             outcomes_section(page.runs),
-            quadrants_section(page.runs),
-            distributions_section(page.runs),
-            timeline_section(page.runs),
-            phases_section(page.runs),
-            hand_off_section(page.runs),
-            interference_section(page.runs),
-            worst_section(page.runs),
-            tightness_section(page.runs),
-            lengths_section(page.runs),
-            prediction_section(page.runs),
+            quadrants_section(runs),
+            distributions_section(runs),
+            timeline_section(runs),
+            server_section(runs),
+            phases_section(runs),
+            hand_off_section(runs),
+            interference_section(runs),
+            worst_section(runs),
+            tightness_section(runs),
+            lengths_section(runs),
+            bills_section(page.bills),
+            prediction_section(runs),
         ]
     return lightened([section for section in made if section is not None], len(page.runs))
+
+
+def drawn(page: PageData) -> list[RunView]:
+    """The runs whose charts are drawn: four at most, the ends and those around goodput, or evenly spread."""
+    runs = page.runs
+    if len(runs) <= MOST_DRAWN:
+        return list(runs)
+    last = len(runs) - 1
+    places = {0, last} | (set(_around_goodput(page)) or {round(last / 3), round(2 * last / 3)})
+    return [runs[place] for place in sorted(places)]
+
+
+def _around_goodput(page: PageData) -> list[int]:
+    """The runs at the rates just below and just above the one goodput that was found."""
+    rates = [run.summary.run.rate_per_s for run in page.runs]
+    found = page.sweeps[0].goodput if len(page.sweeps) == 1 else None
+    if found is None or any(rate is None for rate in rates):
+        return []
+    below = [place for place, rate in enumerate(rates) if rate is not None and rate <= found.rate]
+    above = [place for place, rate in enumerate(rates) if rate is not None and rate > found.rate]
+    return [*below[-1:], *above[:1]]

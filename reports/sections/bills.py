@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metrics.energy import Economy
+from reports import words
+from reports.figures.bills import PARTS
 from reports.figures.bills import bills as figure
 from reports.numbers import NOTHING, digits, percent
 from reports.page import Bill
@@ -12,8 +14,8 @@ from reports.sections.section import WIDTHS, Panel, Section, Swatch, panel
 from reports.tables import Table
 
 WHAT = (
-    ("usd", "Cost of 1,000 requests, US dollars", "usd_per_request", "usd_per_good_request"),
-    ("wh", "Energy of a request, watt-hours", "wh_per_request", "wh_per_good_request"),
+    ("usd", "Cost of 1,000 good requests, US dollars", "usd_per_request", "usd_per_good_request"),
+    ("wh", "Energy of a good request, watt-hours", "wh_per_request", "wh_per_good_request"),
 )
 SCALE = {"usd": 1000.0, "wh": 1.0}
 
@@ -37,15 +39,15 @@ def bills_section(bills: Sequence[Bill]) -> Section | None:
     return Section(
         "bills",
         "Cost and energy",
-        "The gap between the two dots is what was spent on requests that missed their targets.",
+        "The whole bar is the price of a good request: requests that missed their targets were paid for, too.",
         panels,
         Table(
             ["deployment", "$", "$/1,000", "$/1,000 good", "Wh", "Wh each", "Wh per good", "GPUs idle"],
             [[bill.label, *_cells(bill.economy)] for bill in bills],
         ),
-        key=[Swatch("per request", "var(--s1)", square=True), Swatch("per good request", "var(--good)", square=True)],
+        key=[Swatch(name, colour, square=True) for name, colour in PARTS.values()],
         columns=2,
-        note=f"GPU hours at list price, all GPUs all the time; power model: {' and '.join(models)} (an estimate).",
+        note=f"GPU hours, all GPUs all the time. {_idle(bills)} Energy is an estimate: {' and '.join(models)} power.",
     )
 
 
@@ -58,8 +60,19 @@ def _words(rows: Sequence[tuple[str, float | None, float | None]]) -> str:
     known = [(label, good) for label, _, good in rows if good is not None]
     if not known:
         return "No request was good, so none has a price."
+    if len(rows) == 1:
+        _, each, good = rows[0]
+        lost = "" if each is None or not good else f"; {percent(1 - each / good)} of it went into misses"
+        return f"{digits(known[0][1])} for the good ones{lost}."
     label, least = min(known, key=lambda pair: pair[1])
-    return f"Least per good request: {label}, {digits(least)}."
+    most = max(known, key=lambda pair: pair[1])
+    more = f"; {most[0]} takes {digits(most[1] / least)} times as much" if most[1] > least > 0 else ""
+    return f"Least: {label}, {digits(least)}{more}."
+
+
+def _idle(bills: Sequence[Bill]) -> str:
+    told = [(bill.label, f"{percent(bill.economy.idle_share)} of the GPU time was idle.") for bill in bills]
+    return words.of_each(told)
 
 
 def _cells(found: Economy) -> list[str]:

@@ -14,10 +14,12 @@ from reports.tables import Table
 
 def goodput_section(page: PageData) -> Section | None:
     """Goodput per GPU with intervals; None before any search."""
-    if page.decision is None or not any(row.goodput_per_gpu for row in page.decision.rows):
-        return None
+    if page.decision is None or sum(row.goodput_per_gpu is not None for row in page.decision.rows) < 2:
+        return None  # one alone is in the headline and in the next chart
     tells = words.goodput(page.decision)
-    order = [one.label for one in page.runs or page.sweeps] or [row.label for row in page.decision.rows]
+    names = [row.label for row in page.decision.rows]
+    orders = ([one.label for one in some] for some in (page.runs, page.sweeps))
+    order = next((order for order in orders if set(names) <= set(order)), names)
     rows = [
         [
             row.label,

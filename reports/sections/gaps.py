@@ -8,7 +8,7 @@ from reports import words
 from reports.figures import interference, worst
 from reports.numbers import count, seconds
 from reports.page import RunView
-from reports.sections.section import WIDTHS, Section, Swatch, named, panel
+from reports.sections.section import WIDTHS, Section, Swatch, abreast, named, panel
 from reports.tables import Table
 
 
@@ -19,7 +19,7 @@ def interference_section(runs: Sequence[RunView]) -> Section | None:
         return None
     medians = [gap for _, found in known for gap in found.p50_s if gap is not None]
     longest = [gap for _, found in known for gap in found.max_s if gap is not None]
-    columns = min(3, len(known))
+    columns = abreast(len(known))
     panels, rows = [], []
     for i, (label, found) in enumerate(known, 1):
         tells = words.interference(found)

@@ -10,7 +10,7 @@ from reports.figures import phases as figures
 from reports.numbers import NOTHING, count, percent, seconds
 from reports.page import RunView
 from reports.palette import PHASES
-from reports.sections.section import WIDTHS, Panel, Section, Swatch, named, panel
+from reports.sections.section import WIDTHS, Panel, Section, Swatch, abreast, named, panel
 from reports.tables import Table
 
 TOLD_BY = {
@@ -25,7 +25,7 @@ def phases_section(runs: Sequence[RunView]) -> Section | None:
     known = [(label, found) for label, found in known if found.told_by == known[0][1].told_by]
     if not known:
         return None
-    columns = min(3, max(len(known), 2)) if len(runs) > 1 else 1
+    columns = abreast(max(len(known), 2)) if len(runs) > 1 else 1
     panels = [*_stacked(runs, known, "first", columns), *_stacked(runs, known, "answer", columns)]
     if len(runs) == 1:
         found = known[0][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metrics.decision import DecisionRow
+from metrics.names import own_options, shared_options
 from metrics.plan import Candidate, PlanReport, PlanRow
 from reports import words
 from reports.figures.gains import gains
@@ -23,6 +24,7 @@ def plan_sections(found: PlanReport | None) -> list[Section]:
 
 def _designs(found: PlanReport) -> Section:
     panels: list[Panel] = []
+    shared = shared_options([c.deployment for row in found.rows for c in row.candidates])
     order = list(dict.fromkeys(c.arrangement for row in found.rows for c in row.candidates))
     known = [row for row in found.rows if any(c.goodput_per_gpu for c in row.candidates)]
     columns = min(2, max(len(known), 1))
@@ -41,12 +43,12 @@ def _designs(found: PlanReport) -> Section:
         "Best first; where intervals overlap, the two cannot be told apart. Prices are per good request.",
         panels,
         Table(
-            ["demand", "arrangement", "deployment", "GPUs", "per GPU", "tokens/s/GPU", "$/1,000 good", "Wh per good"],
-            [_cells(row, candidate) for row in found.rows for candidate in row.candidates],
+            ["demand", "arrangement", "design", "GPUs", "per GPU", "tokens/s/GPU", "$/1,000 good", "Wh per good"],
+            [_cells(row, candidate, shared) for row in found.rows for candidate in row.candidates],
             found.rule_note,
         ),
         columns=columns,
-        note=f"{found.designs} designs on {found.gpus} GPUs; {found.model}, {found.trace}.",
+        note=f"{found.designs} designs on {found.gpus} GPUs; {found.trace}; all with {shared or found.model}.",
         unfolded=True,
     )
 
@@ -61,13 +63,13 @@ def _row_words(row: PlanRow) -> str:
     return f"{first.arrangement} serves {digits(first.worth / second.worth)} times what {second.arrangement} does."
 
 
-def _cells(row: PlanRow, candidate: Candidate) -> list[str]:
+def _cells(row: PlanRow, candidate: Candidate, shared: str) -> list[str]:
     found = candidate.goodput_per_gpu
     prices = (candidate.usd_per_1000_good, candidate.wh_per_good)
     return [
         row.demand,
         candidate.arrangement,
-        candidate.deployment,
+        own_options(candidate.deployment, shared),
         str(candidate.gpus),
         NOTHING if found is None else told(found),
         digits(candidate.output_tokens_per_s_per_gpu),
@@ -78,6 +80,7 @@ def _cells(row: PlanRow, candidate: Candidate) -> list[str]:
 def _gains(found: PlanReport) -> Section | None:
     if not found.waterfall:
         return None
+    shared = shared_options([step.deployment for step in found.waterfall])
     best = max(found.waterfall[1:], key=lambda step: step.gain, default=found.waterfall[0])
     tells = f"The largest step is {best.name!r}: {digits(best.gain)} more per GPU.".replace("'", "")
     return Section(
@@ -86,8 +89,11 @@ def _gains(found: PlanReport) -> Section | None:
         "Bars build on one another: from the plain design to the best one, one freedom at a time.",
         [panel("gains", 1, gains(found.waterfall, description=tells), tells)],
         Table(
-            ["allowed", "best deployment", "per GPU", "gain"],
-            [[s.name, s.deployment, digits(s.goodput_per_gpu), digits(s.gain)] for s in found.waterfall],
+            ["allowed", "best design", "per GPU", "gain"],
+            [
+                [s.name, own_options(s.deployment, shared), digits(s.goodput_per_gpu), digits(s.gain)]
+                for s in found.waterfall
+            ],
         ),
     )
 
@@ -95,6 +101,7 @@ def _gains(found: PlanReport) -> Section | None:
 def _sizing(found: PlanReport) -> Section | None:
     if not found.sizing:
         return None
+    shared = shared_options([s.deployment for s in found.sizing])
     wanted = rate(found.wanted_rate_per_s)
     return Section(
         "sizing",
@@ -102,9 +109,15 @@ def _sizing(found: PlanReport) -> Section | None:
         "The fewest of each arrangement that were found to carry the wanted rate.",
         [],
         Table(
-            ["arrangement", "deployment", "GPUs", "$ per hour", "within targets"],
+            ["arrangement", "design", "GPUs", "$ per hour", "within targets"],
             [
-                [s.arrangement, s.deployment, str(s.gpus), digits(s.usd_per_hour), percent(s.attainment)]
+                [
+                    s.arrangement,
+                    own_options(s.deployment, shared),
+                    str(s.gpus),
+                    digits(s.usd_per_hour),
+                    percent(s.attainment),
+                ]
                 for s in found.sizing
             ],
         ),

@@ -10,7 +10,7 @@ from reports import words
 from reports.figures import rates as figures
 from reports.figures import tightness as tightness_figure
 from reports.numbers import NOTHING, count, digits, percent, rate, target
-from reports.sections.section import WIDTHS, Section, Swatch, panel, series
+from reports.sections.section import WIDTHS, Section, Swatch, abreast, panel, series
 from reports.tables import Table
 
 Panels = Sequence[Sweep]
@@ -70,7 +70,7 @@ def binding_section(sweeps: Panels) -> Section | None:
     if not known:
         return None
     limits = [name for name in figures.LIMITS if any(name in p.marginals for found in known for p in found.points)]
-    columns = min(3, len(known))
+    columns = abreast(len(known))
     panels, rows = [], []
     for i, found in enumerate(known, 1):
         tells = _binding_words(found)
@@ -147,7 +147,13 @@ def scale_section(sweeps: Panels) -> Section | None:
 def _scale_words(scales: Sequence[float], estimates: Sequence[GoodputEstimate | None]) -> str:
     known = [(scale, found) for scale, found in zip(scales, estimates, strict=True) if found is not None]
     ends = (known[0], known[-1])
-    return "; ".join(f"{told(found)} with limits times {scale:g}" for scale, found in ends) + "."
+    return "; ".join(f"{_sure(found)} with limits times {scale:g}" for scale, found in ends) + "."
+
+
+def _sure(found: GoodputEstimate) -> str:
+    if tightness_figure.told_apart(found):
+        return told(found)
+    return f"about {digits(found.rate)} (no run was near)"
 
 
 def interactivity_section(sweeps: Panels) -> Section | None:

@@ -9,7 +9,7 @@ from reports.figures import outcomes, quadrants
 from reports.numbers import count, percent
 from reports.page import RunView
 from reports.palette import PART_NAMES
-from reports.sections.section import WIDTHS, Section, Swatch, named, panel
+from reports.sections.section import WIDTHS, Section, Swatch, abreast, named, panel
 from reports.tables import Table
 
 
@@ -40,7 +40,7 @@ def quadrants_section(runs: Sequence[RunView]) -> Section | None:
     extent = quadrants.common_extent([run.bins for run in runs])
     if extent is None:
         return None
-    columns = min(3, len(runs))
+    columns = abreast(len(runs))
     panels, rows = [], []
     for i, run in enumerate(runs, 1):
         found = run.bins.density

@@ -5,6 +5,7 @@ from __future__ import annotations
 from metrics.search import SearchReport, SearchRow
 from reports.figures.rates import LIMITS
 from reports.numbers import NOTHING, count, digits, percent, rate
+from reports.search_words import labels
 from reports.sections.rates import told
 from reports.sections.section import Section
 from reports.tables import Table
@@ -23,14 +24,13 @@ def search_section(found: SearchReport | None) -> Section | None:
     if found is None or not found.rows:
         return None
     columns = {
-        "deployment": [_name(row) for row in found.rows],
-        found.swept or "value": [row.value for row in found.rows],
+        "deployment": [_name(row, label) for row, label in zip(found.rows, labels(found), strict=True)],
         "GPUs": [NOTHING if row.gpus is None else str(row.gpus) for row in found.rows],
         "requests/s": [_found(row) for row in found.rows],
         "per GPU": ["" if row.goodput_per_gpu is None else told(row.goodput_per_gpu) for row in found.rows],
         "output tokens/s": [_tokens(row) for row in found.rows],
         "scale": [_scale(row) for row in found.rows],
-        "most missed": [_missed(row) for row in found.rows],
+        "binds (share within it)": [_missed(row) for row in found.rows],
         "each limit alone": [_limits(row) for row in found.rows],
         "runs": [count(len(row.attempts)) if row.attempts else "" for row in found.rows],
         "ended by": [row.stopped for row in found.rows],
@@ -48,8 +48,8 @@ def search_section(found: SearchReport | None) -> Section | None:
     )
 
 
-def _name(row: SearchRow) -> str:
-    return f"\N{BLACK STAR} {row.label}" if row.best else row.label
+def _name(row: SearchRow, label: str) -> str:
+    return f"\N{BLACK STAR} {label}" if row.best else label
 
 
 def _found(row: SearchRow) -> str:

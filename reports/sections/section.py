@@ -77,6 +77,11 @@ def lightened(sections: Sequence[Section], runs: int) -> list[Section]:
     return light
 
 
+def abreast(charts: int) -> int:
+    """How many charts stand side by side: three at most, and never one alone in a second row of four."""
+    return 2 if charts == 4 else min(3, charts)
+
+
 def named(runs: Sequence[RunView], label: str) -> str:
     """The caption of a run's chart: its label where there are several."""
     return label if len(runs) > 1 else ""

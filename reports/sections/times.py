@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from metrics.bins import SHARES, Timeline
 from reports import words
 from reports.figures import distributions, timeline
+from reports.figures.heat import heat as heat_figure
 from reports.numbers import NOTHING, count, digits, percent, seconds
 from reports.page import RunView
 from reports.sections.section import WIDTHS, Section, Swatch, panel, series
@@ -72,7 +73,10 @@ def timeline_section(runs: Sequence[RunView]) -> Section | None:
     with_tokens = [(label, found) for label, found in lines if found.output_tokens_per_s is not None]
     if with_tokens:
         charts.append(timeline.token_rate(with_tokens, span, description="Output tokens per second."))
-    captions = ["", tells, "", ""]
+    captions = ["", tells, "", "", ""]
+    if len(lines) == 1 and (found := runs[0].bins.heat) is not None:
+        captions[len(charts)] = "Every answer, not a percentile: a second band or a rising one is a kind of request."
+        charts.append(heat_figure(found, span, limit, description="Answers by when they were due and by TTFT."))
     return Section(
         "timeline",
         "Over time",

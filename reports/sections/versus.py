@@ -86,7 +86,7 @@ def _change(contrast: Contrast, value: float | None) -> str:
     if value is None:
         return NOTHING
     unit = "pp" if contrast.kind == "share" else "%"
-    return f"{value * 100:+.3g}{THIN}{unit}".replace("-", "\N{MINUS SIGN}")
+    return f"{value * 100:{'+' if value else ''}.3g}{THIN}{unit}".replace("-", "\N{MINUS SIGN}")
 
 
 def _contrast_words(contrasts: Sequence[Contrast]) -> str:
@@ -145,7 +145,7 @@ def gate_section(found: GateReport | None) -> Section | None:
         results = [r for r in found.rules if r.unit == unit and r.effect is not None]
         if not results:
             continue
-        tells = " ".join(f"{r.rule}: {gate_words.WORDS[r.verdict]}." for r in results)
+        tells = " ".join(f"{r.rule}: {gate_words.effect(r)}, {gate_words.WORDS[r.verdict]}." for r in results)
         chart = forest([_rule_effect(r) for r in results], unit=axis, description=tells)
         panels.append(panel("gate", len(panels) + 1, chart, tells, caption=caption))
     return Section(
@@ -163,6 +163,7 @@ def gate_section(found: GateReport | None) -> Section | None:
             Swatch("undecided", "var(--soft)", square=True),
         ],
         note=f"{gate_words.sides(found)}; {gate_words.cost(found)}.",
+        unfolded=True,
     )
 
 

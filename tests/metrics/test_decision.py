@@ -59,7 +59,8 @@ def test_an_invalid_measurement_never_wins() -> None:
     """It is named and left out, however high its figure."""
     found = decide([row("a", 9.0, 8.9, 9.1, validity="invalid"), row("b", 2.0, 1.8, 2.2)])
     assert ["b"] == found.leaders
-    assert "B serves 2 requests/s per GPU. Nothing can be said of a: the measurement is invalid." == found.sentence
+    assert "B serves 2 requests/s per GPU (95 % interval 1.8 to 2.2). " in found.sentence
+    assert found.sentence.endswith(" Nothing can be said of a: the measurement is invalid.")
 
 
 @pytest.mark.parametrize("rows", [[], [row("a", None)], [row("a", 1.0, validity="invalid")]])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics.energy import PoolUse, alone_usd, alone_wh, economy, prompt_power
+from metrics.energy import PoolUse, alone_usd, alone_wh, economy, prompt_power, told_economy
 from metrics.errors import MetricsError
 
 
@@ -56,6 +56,22 @@ def test_gpus_that_were_not_measured_draw_constant_power() -> None:
     assert 13_000 * 1000 / 3600 == pytest.approx(cost.wh)
     assert "constant" == cost.power_model
     assert cost.wh_per_good_request is None
+
+
+def test_what_a_run_tells_is_shared_out() -> None:
+    """10 dollars and 5 kWh over 100 requests of which 40 were good; a run that tells nothing has no bill."""
+    told = {"usd": 10.0, "wh": 5000.0, "power_model": "constant", "idle_share": 0.25, "clock": "virtual"}
+    bill = told_economy(told, served=100, good=40.0)
+    assert bill is not None
+    assert (0.1, 0.25, 50.0, 125.0) == (
+        bill.usd_per_request,
+        bill.usd_per_good_request,
+        bill.wh_per_request,
+        bill.wh_per_good_request,
+    )
+    assert ("constant", 0.25) == (bill.power_model, bill.idle_share)
+    assert told_economy({"usd": 10.0}, 100) is None
+    assert told_economy({}, 100) is None
 
 
 @given(st.floats(1, 20_000), st.floats(1, 20_000))

@@ -140,6 +140,15 @@ def test_a_cold_start_shows_in_the_first_answer() -> None:
     assert {} == codes(ok_rows(np.linspace(0.1, 0.9, 31).tolist()))
 
 
+def test_a_cold_start_shows_in_the_first_answer_of_each_length() -> None:
+    """Five lengths, a compilation each: 5 s five times in 30 answers is over a tenth of all, so no p90 tells them."""
+    lengths = np.repeat([64, 128, 256, 512, 1024], 6)
+    ttft_s = np.where(np.arange(30) % 6 == 0, 5.0, 0.1)
+    assert {"cold_start": "warning"} == codes(ok_rows(ttft_s.tolist(), prompt_tokens=lengths))
+    ttft_s[[0, 6, 12]] = 0.1  # only two of five lengths, and long prompts may well be slow
+    assert {} == codes(ok_rows((ttft_s + lengths / 1e3).tolist(), prompt_tokens=lengths))
+
+
 def test_warm_up_rows_are_not_held_against_the_run() -> None:
     """A late send during warm-up is what warm-up is for."""
     rows = ok_rows([0.1] * 10, warmup=[True] * 5 + [False] * 5)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from metrics.bins import SHARES, Curve, Targets
+from metrics.heat import Heat
 from metrics.plan import Step
+from metrics.serverlines import PoolLine
 from reports.figures import (
     distributions,
     goodput,
@@ -25,7 +27,9 @@ from reports.figures import (
 from reports.figures.bills import bills
 from reports.figures.forest import Effect, forest
 from reports.figures.gains import gains
+from reports.figures.heat import heat
 from reports.figures.predicted import Both, predicted
+from reports.figures.server import server_line
 from reports.figures.theme import Chart, beyond, log_ticks
 from tests.reports import samples
 from tests.reports.conftest import Check
@@ -87,6 +91,13 @@ def charts() -> dict[str, Chart]:
         "first_tokens": timeline.first_tokens(lines[:1], 20.0, 0.5, description="d"),
         "token_rate": timeline.token_rate(lines, 20.0, description="d"),
         "interference": interference.interference(chunked.interference, (0.02, 0.2), description="d"),
+        "heat": heat(Heat(10.0, 8, [0, 1, 1], [-8, -8, 0], [5, 1, 2]), 20.0, 0.5, description="d"),
+        "server": server_line(
+            [PoolLine("a", "waiting", [0.0, 1.0], [0.0, 7.0]), PoolLine("b", "waiting", [], [])],
+            ["a", "b"],
+            20.0,
+            description="d",
+        ),
         "worst_gap": worst.worst_gap(chunked.worst_gap, description="d"),
     }
 

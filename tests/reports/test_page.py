@@ -13,14 +13,20 @@ import pytest
 import metrics.validity
 from metrics.bins import bins
 from metrics.decision import decide
+from metrics.energy import Economy
+from metrics.probes import Comparison as ProbeLine
 from metrics.rundir import Run
+from metrics.serverlines import PoolLine, ServerView
 from metrics.summary import summarise
-from reports import static
+from reports import pages, static
 from reports.advice import REMEDIES
-from reports.page import PageData, RunView, breakable, coded, json_text, render_html
+from reports.page import Bill, PageData, RunView, breakable, coded, json_text, render_html
+from reports.sections import drawn
+from reports.sections.server import server_section
 from reports.static import vega_bundle
 from tests.reports import samples
 from tests.reports.conftest import Check
+from tests.reports.gates import gate_report
 
 PAGES = ["one_html", "demo_html", "search_html", "compare_html", "plan_html", "gate_html"]
 
@@ -98,21 +104,138 @@ def test_the_page_reads_without_script(demo_html: str) -> None:
     assert demo_html.count("<svg xmlns") == demo_html.count('class="chart"')
 
 
-def test_foreign_text_is_escaped() -> None:
-    """A server's error text, a label or a header cannot become markup or end a script."""
-    evil = "</script><script>alert(1)</script><img src=x>"
-    run = samples.run(requests=30, failures=0.5)
-    run.table.errors[0] = evil
-    run.info.trace_name = evil
-    html = render_html(
-        PageData(
-            title=evil,
-            runs=[RunView(label=evil, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS))],
-        )
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\"'"
+
+
+def evil_pages() -> dict[str, PageData]:
+    """Every kind of page with markup wherever text comes from a file, a server or a user."""
+    run = samples.run(requests=40, failures=0.3)
+    run.table.errors[0] = EVIL
+    for name in ("trace_name", "model", "name", "deployment", "endpoint", "target_url", "salt"):
+        setattr(run.info, name, EVIL)
+    run.info.warnings, run.info.tags, run.info.server = [EVIL], {EVIL: EVIL}, {EVIL: EVIL}
+    probed = ServerView(
+        [PoolLine(EVIL, "waiting", [0.0, 1.0], [0.0, 1.0])],
+        [ProbeLine(quantity=EVIL, unit="", client=1.0, servers={EVIL: 2.0})],
     )
-    assert evil not in html
-    assert "<img src=x" not in html
-    assert "&lt;/script&gt;" in html
+    view = RunView(label=EVIL, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS), server=probed)
+    found, plan, comparison = samples.search_page().search, samples.plan_page().plan, samples.comparison_page()
+    gate = gate_report("FAIL")
+    assert found is not None
+    assert plan is not None
+    assert comparison.comparison is not None
+    change = msgspec.structs.replace
+    rows = [change(row, label=f"{EVIL}{i}", deployment=EVIL, binding=EVIL) for i, row in enumerate(found.rows)]
+    sides = [change(side, label=f"{EVIL}{i}") for i, side in enumerate(comparison.comparison.sides)]
+    contrasts = [change(c, label=f"{EVIL}1") for c in comparison.comparison.contrasts]
+    facts = change(gate.baseline, label=EVIL, deployment=EVIL, model=EVIL)
+    designs = [
+        change(row, slo=EVIL, candidates=[change(c, arrangement=EVIL, deployment=EVIL) for c in row.candidates])
+        for row in plan.rows
+    ]
+    return {
+        "run": pages.runs_page(EVIL, [view]),
+        "search": pages.search_page(change(found, rows=rows, trace=EVIL, slo=EVIL, warnings=[EVIL], command=[EVIL])),
+        "comparison": pages.comparison_page(
+            change(comparison.comparison, sides=sides, contrasts=contrasts, sentence=EVIL, trace=EVIL), [view]
+        ),
+        "gate": pages.gate_page(
+            change(gate, sentence=EVIL, baseline=facts, trace=EVIL, warnings=[EVIL], versions={EVIL: EVIL})
+        ),
+        "plan": pages.plan_page(change(plan, rows=designs, trace=EVIL, model=EVIL, warnings=[EVIL])),
+    }
+
+
+def test_no_page_takes_foreign_text_for_markup() -> None:
+    """A trace's name, a model's, a deployment's, a server's words: escaped in text, data and drawings alike."""
+    for name, page in evil_pages().items():
+        html = render_html(page).replace(vega_bundle(), "")
+        assert "<script>alert" not in html, name
+        assert "<img src=x" not in html, name
+        assert "alert(1)" in html, name
+
+
+def test_of_many_runs_four_are_drawn_and_all_are_told() -> None:
+    """More lines cannot be told apart: the ends and those around goodput, or evenly spread; tables have them all."""
+    ten = [samples.view("chunked", requests=40, seed=i) for i in range(10)]
+    page = PageData(title="ten", runs=[msgspec.structs.replace(v, label=f"run {i}") for i, v in enumerate(ten)])
+    assert ["run 0", "run 3", "run 6", "run 9"] == [run.label for run in drawn(page)]
+    html = render_html(page)
+    told = text_of(html)
+    assert "Charts of single runs show 4 of the 10: run 0, run 3, run 6 and run 9." in told
+    assert 10 == html.count("<td>time to first token (TTFT)</td>")
+    found = msgspec.structs.replace(samples.sweeps()[0], goodput=samples.estimate(4.5, 4.0, 5.0))
+    for i, view in enumerate(page.runs):
+        view.summary.run.rate_per_s = float(i + 1)
+    around = msgspec.structs.replace(page, sweeps=[found])
+    assert ["run 0", "run 3", "run 4", "run 9"] == [run.label for run in drawn(around)]
+
+
+def test_what_all_runs_share_is_told_once(demo_html: str) -> None:
+    """Hashes and versions stand in one place; a run's own part has only what is its own."""
+    told = text_of(demo_html)
+    assert 1 == told.count("The same for all runs")
+    assert 1 == demo_html.count("<td>goodput.toml</td>")
+
+
+def test_a_bill_stands_in_the_page_with_its_numbers() -> None:
+    """Per request, per good request, and what the misses add: 8 dollars for 1,000, 10 for 1,000 good ones."""
+    spent = Economy(
+        usd=4.0,
+        usd_per_request=0.008,
+        usd_per_good_request=0.010,
+        wh=100.0,
+        wh_per_request=0.2,
+        wh_per_good_request=0.25,
+        power_model="constant",
+        idle_share=0.25,
+    )
+    page = samples.single_page(requests=40)
+    page.bills = [Bill(label="chunked", economy=spent)]
+    told = text_of(render_html(page))
+    for needed in (
+        "Cost and energy",
+        "10.0 for the good ones; 20.0 % of it went into misses.",
+        "25.0 % of the GPU",
+    ):
+        assert needed in told
+
+
+def test_a_simulation_is_called_one() -> None:
+    """Nobody must take a model's figures for a server's."""
+    run = samples.run(requests=40, failures=0.0)
+    run.table.rows["flags"] = 0
+    run.info.server["clock"] = "virtual"
+    told = text_of(render_html(page_of(run, "x")))
+    assert "Simulated: these are a performance model" in told
+    assert "client lag p50" not in told
+
+
+def test_servers_of_several_runs_stand_side_by_side() -> None:
+    """A line per run and pool in each chart, a column per pool in the table, every row with its run."""
+    said = ServerView(
+        [PoolLine("decode", "kv_usage", [0.0, 1.0], [0.1, 0.5])],
+        [ProbeLine(quantity="preemptions", unit="", client=None, servers={"decode": 3.0})],
+    )
+    views = [msgspec.structs.replace(samples.view(n, requests=20), server=said) for n in ("colocated", "chunked")]
+    found = server_section(views)
+    assert found is not None
+    assert ["colocated: decode", "chunked: decode"] == [entry.name for entry in found.key]
+    assert [
+        ["colocated", "preemptions", "\N{EN DASH}", "3"],
+        ["chunked", "preemptions", "\N{EN DASH}", "3"],
+    ] == found.table.rows
+    assert "colocated: decode 50.0\N{NO-BREAK SPACE}% (at 1 s)" in found.panels[0].tells
+    assert server_section([samples.view("chunked", requests=20)]) is None
+
+
+def test_unsound_runs_are_not_compared_in_silence() -> None:
+    """Several runs without a decision: the caution stands under the headline."""
+    late = samples.run(requests=30)
+    late.table.rows["sent_s"] += 0.2
+    views = [RunView(label=n, summary=summarise(late, samples.TARGETS), bins=bins(late, samples.TARGETS)) for n in "ab"]
+    html = render_html(PageData(title="late", runs=views))
+    assert '<p class="caution">Do not use the figures of a and b' in html
 
 
 def test_an_unsound_run_says_so_before_anything_else() -> None:
@@ -178,7 +301,7 @@ def test_json_in_a_script_element_cannot_end_it() -> None:
     ("page", "needed"),
     [
         ("search_html", ["What was found", "as the rate grows", "Which objective binds", "one <run> was odd"]),
-        ("compare_html", ["disaggregated against colocated", "What was not the same", "Cannot tell"]),
+        ("compare_html", ["Disaggregated against colocated", "What was not the same", "Cannot tell"]),
         ("plan_html", ["Which arrangement for which demand", "What each freedom adds", "GPUs for 14.0/s"]),
         ("gate_html", ["FAIL. The candidate is worse than allowed", "Each rule and what the pairs say", "ttft.p90"]),
         ("demo_html", ["Where the KV hand-off sits", "Goodput against SLO scale", "Predicted against measured"]),

@@ -48,7 +48,7 @@ def test_a_search_says_what_binds() -> None:
     row = search_row_of("one", "emulated:chunked", 8, Found(estimate(3.0, 2.8, 3.2), attempts, binding="tpot"))
     assert {"failures": 0.95, "ttft": 0.95, "tpot": 0.85} == {k: round(v, 9) for k, v in row.marginals.items()}
     text = printed(report(rows=[row]))
-    assert "Goodput 3.00 requests/s (2.80-3.20), 0.375 per GPU" in text
+    assert "One serves 3.00 (2.80 to 3.20) requests/s, 0.375 per GPU, within TTFT ≤ 1 s for 90 % of requests." in text
     assert "tpot 85.0%" in text
 
 
@@ -56,8 +56,15 @@ def test_a_dip_names_the_rates_to_run_again() -> None:
     """In a plain sweep."""
     sweep = sweep_goodput([Point(1, 1.0), Point(2, 0.8), Point(3, 0.95)])
     text = printed(report(mode="rates", rows=[SearchRow(label="a", deployment="a", gpus=None, sweep=sweep)]))
-    assert "Highest passing rate 1 requests/s" in text
+    assert "A serves 1 requests/s, but not 2, within TTFT ≤ 1 s" in text
     assert "run 2, 3 again" in text
+
+
+def test_a_sweep_that_nothing_passed_is_below_its_lowest_rate() -> None:
+    """Not below 0."""
+    sweep = sweep_goodput([Point(4, 0.5), Point(8, 0.1)])
+    text = printed(report(mode="rates", rows=[SearchRow(label="a", deployment="a", gpus=None, sweep=sweep)]))
+    assert "below 4 requests/s" in text
 
 
 def row(value: str, rate: float, half: float) -> SearchRow:
@@ -110,6 +117,7 @@ def test_a_plan_prints_settings_without_what_the_title_says() -> None:
     """And its sentence at the end."""
     text = "emulated:chunked,model=llama2-70b,hardware=h100,tp=4,instances=4,max_num_batched_tokens=512"
     assert "chunked tp=4 x=4 budget=512" == setting(text)
+    assert "chunked h100 tp=4 x=4 budget=512" == setting(text, kinds=2)
     rows = [row_of("strict", "ttft=1s,tpot=45ms,share=90%", [candidate("chunked", 0.5, 0.01, text)])]
     plan = PlanReport(
         trace="azure-conv", model="llama2-70b", hardware=["h100"], gpus=16, slo="ttft=1s,tpot=45ms", seed=0, command=[],
