@@ -2,10 +2,15 @@
 
 It prints a readiness line like the bundled servers and ends with its parent. What it is told to do:
 
-    service_ms   time to the answer (its first token); default 0
-    gap_ms       time between tokens; default 0
+    service_ms   time to the answer (its first token); default 0; also ttft_ms
+    first_ms     that of the very first load request
+    gap_ms       time between tokens; default 0; also tpot_ms
+    tokens       how many an answer has; default as asked
     freeze       {"from_s", "to_s"} since the first load request: nothing is answered in that window
     always       "reset", "close" (before a byte), "hang", or an HTTP status
+    fail_every   N: every N-th load request is answered like that, with `always` or, without it, status 500
+    fail         {"from_s", "to_s"}: the same for those that come in that window
+    exit_at_s    the server ends
     slots        requests served at a time; the others wait
     model        the only model it knows; default "scripted"
     max_model_len
@@ -20,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import struct
 import sys
@@ -29,19 +35,42 @@ from typing import Any
 from loadtest.replay.preflight import PROBE_OUTPUT_TOKENS, PROBE_PROMPT_TOKENS
 from loadtest.supervise import announce_ready, die_with_parent
 
-KEYS = {"service_ms", "gap_ms", "freeze", "always", "slots", "model", "max_model_len", "log", "host"}
+KEYS = {
+    *("service_ms", "first_ms", "gap_ms", "tokens", "freeze", "always", "fail_every", "fail", "exit_at_s"),
+    *("slots", "model", "max_model_len", "log", "host"),
+}
+ALIASES = {"ttft_ms": "service_ms", "tpot_ms": "gap_ms"}
 
 
 class Script:
     """What the server does, and since when."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        settings = {ALIASES.get(key, key): value for key, value in settings.items()}
         unknown = settings.keys() - KEYS
         if unknown:
             raise SystemExit(f"the scripted server does not know {sorted(unknown)}")
         self.settings = settings
         self.slots = asyncio.Semaphore(settings.get("slots", 1_000_000))
         self.first_s: float | None = None
+        self.requests = 0
+
+    def failure(self, probe: bool) -> str | int | None:
+        """What becomes of the request that has just come; None for an answer."""
+        every, window = self.settings.get("fail_every"), self.settings.get("fail")
+        if every is None and window is None:
+            always: str | int | None = self.settings.get("always")
+            return always
+        since_s = time.monotonic() - (self.first_s or 0.0)
+        now = window is not None and window["from_s"] <= since_s < window["to_s"]
+        hit = now or (every is not None and self.requests % every == 0)
+        return self.settings.get("always", 500) if hit and not probe else None
+
+    @property
+    def service_s(self) -> float:
+        """Time to the first token of the load request that has just come."""
+        service_ms: float = self.settings.get("service_ms", 0)
+        return (self.settings.get("first_ms", service_ms) if self.requests == 1 else service_ms) / 1000
 
     async def thawed(self) -> None:
         """Wait out the freeze."""
@@ -54,6 +83,9 @@ class Script:
 
     def log(self, body: dict[str, Any]) -> None:
         self.first_s = self.first_s or time.monotonic()
+        self.requests += 1
+        if "exit_at_s" in self.settings and self.requests == 1:
+            asyncio.get_running_loop().call_later(self.settings["exit_at_s"], os._exit, 1)
         if "log" in self.settings:
             line = {"mono_ns": time.monotonic_ns(), "max_tokens": _max_tokens(body), "prompt": _prompt_length(body)}
             with open(self.settings["log"], "a", encoding="utf-8") as file:
@@ -110,9 +142,10 @@ def _answer(writer: asyncio.StreamWriter, status: int, document: dict[str, Any])
 
 async def _post(writer: asyncio.StreamWriter, body: dict[str, Any], script: Script) -> bool:
     """Answer; False ends the connection."""
-    if not _is_probe(body):
+    probe = _is_probe(body)
+    if not probe:
         script.log(body)
-    always = script.settings.get("always")
+    always = script.failure(probe)
     if always == "reset":
         handle = writer.get_extra_info("socket")
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -124,8 +157,9 @@ async def _post(writer: asyncio.StreamWriter, body: dict[str, Any], script: Scri
     if isinstance(always, int):
         _answer(writer, always, {"error": {"message": f"scripted {always}", "type": "scripted"}})
         return True
+    service_s = 0.0 if probe else script.service_s
     async with script.slots:
-        await _stream(writer, body, script)
+        await _stream(writer, body, script, service_s)
     return True
 
 
@@ -133,11 +167,11 @@ def _is_probe(body: dict[str, Any]) -> bool:
     return (PROBE_PROMPT_TOKENS, PROBE_OUTPUT_TOKENS) == (_prompt_length(body), _max_tokens(body))
 
 
-async def _stream(writer: asyncio.StreamWriter, body: dict[str, Any], script: Script) -> None:
+async def _stream(writer: asyncio.StreamWriter, body: dict[str, Any], script: Script, service_s: float) -> None:
     """Server-sent events, a token each, then the usage and [DONE]."""
-    tokens = _max_tokens(body)
+    tokens = script.settings.get("tokens", _max_tokens(body))
     chat = "messages" in body
-    await asyncio.sleep(script.settings.get("service_ms", 0) / 1000)
+    await asyncio.sleep(service_s)
     await script.thawed()
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
     for index in range(tokens):

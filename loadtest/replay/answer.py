@@ -10,21 +10,23 @@ from array import array
 
 import msgspec
 
+from loadtest.replay import wire
 from loadtest.replay.dialects import DIALECTS, Dialect, Piece, openai
 from loadtest.replay.dialects.dialect import Spans
 from loadtest.replay.jsonlines import LineParser
 from loadtest.replay.sse import EventTooLargeError, SseEvent, SseParser
-from loadtest.replay.stamps import NO_STAMP, Ancillary
+from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.template import KNOWN_TEXTS, TokenTemplate
+from loadtest.replay.texts import error_text, joined
 from loadtest.replay.wire import FramingError, ResponseParser, State
 from metrics.records import Flag, Outcome, Phase
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
-MAX_ERROR_CHARS = 500
 MAX_TOKENS = 2**31 - 1  # what a column holds; a count beyond it is damage
 
-Read = tuple[int, Ancillary, bytes]
+Read = tuple[int, bytes, bytes]  # user stamp, kernel stamp (NO_STAMP where none came), what was read
+KEEP_ALIVES = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")  # names of events that say nothing
 _NOTHING_KNOWN: tuple[dict[int, bytes], bytes, int] = ({}, b"", 0)
 
 
@@ -93,13 +95,13 @@ class Answer:
     # --- feeding -----------------------------------------------------------------------------------------------
 
     def feed(self, reads: list[Read]) -> None:
-        """Reads in order: (user stamp, ancillary data, bytes) each; raises FramingError, EventTooLargeError."""
+        """Reads in order; raises FramingError, EventTooLargeError."""
         if not reads:
             return
-        first, (users, ancillaries, datas) = len(self.user_ns), zip(*reads, strict=True)
+        first, (users, kernels, datas) = len(self.user_ns), zip(*reads, strict=True)
         self.user_ns.extend(users)
         self.bytes_received += sum(map(len, datas))
-        self.kernel += b"".join([ancillary[0][2] if ancillary else NO_STAMP for ancillary in ancillaries])
+        self.kernel += b"".join(kernels)
         add_event, quick = self.event_reads.append, self._may_be_quick
         heads, suffix, tail = self._template.known() if quick else _NOTHING_KNOWN
         for index, data in enumerate(datas, first):
@@ -182,7 +184,7 @@ class Answer:
 
     def _sniff(self, body: bytes) -> str:
         """By the first byte, because servers mislabel bodies: an error object under text/event-stream, say."""
-        if self._parser.status != 200:
+        if not self.accepted:
             return "text"
         start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if start in (b"{", b"["):
@@ -200,13 +202,18 @@ class Answer:
                 self.usage_tokens = -2  # a whole answer without a count: flagged as estimated, TTFT not measurable
 
     def _event(self, event: SseEvent, index: int) -> None:
-        if event.data.strip() == openai.DONE:
+        said = event.data.strip()
+        if said == openai.DONE:
             self.done_marker = True
             return
         self.slow_events += 1
+        if not said or event.name in KEEP_ALIVES:
+            return
         piece = self._dialect.read(event.data)
         if event.name == b"error" and piece.error is None:
-            piece.error = event.data[:MAX_ERROR_CHARS].decode("utf-8", "replace")
+            piece = Piece(error=openai.named_error(event.data))
+        if piece.malformed:
+            self._lines(event.data.split(b"\n"), index)
         self._note(piece)
         if piece.token:
             self.slow_token_events += 1
@@ -218,11 +225,18 @@ class Answer:
             if piece.reasoning:
                 self.reasoning_events += 1
 
+    def _lines(self, lines: list[bytes], index: int) -> None:
+        """Events that a server ended with one line end: joined they are no JSON, each for itself it is."""
+        if len(lines) > 1 and not self._dialect.read(lines[0]).malformed:
+            self.slow_events -= 1
+            for line in lines:
+                self._event(SseEvent(b"", line), index)
+
     def _note(self, piece: Piece) -> None:
         if piece.malformed:
             self.malformed_events += 1
         if piece.error is not None and self.error is None:
-            self.error = piece.error[:MAX_ERROR_CHARS]
+            self.error = error_text(piece.error)
         if piece.finish_reason:
             self.finish_reason = piece.finish_reason
         if piece.done:
@@ -248,6 +262,11 @@ class Answer:
         return self._parser.status
 
     @property
+    def accepted(self) -> bool:
+        """A status of success: mostly 200, but frameworks answer a POST with 201 and proxies with 203."""
+        return 200 <= self.status < 300
+
+    @property
     def headers(self) -> dict[str, str]:
         return self._parser.headers
 
@@ -255,6 +274,11 @@ class Answer:
     def complete(self) -> bool:
         """The framing says that the response is over."""
         return self._parser.state == State.DONE
+
+    @property
+    def said_all(self) -> bool:
+        """Nothing of the answer is missing, whatever the framing says."""
+        return self.done_marker or self.finish_reason is not None
 
     @property
     def in_steady_stream(self) -> bool:
@@ -284,22 +308,26 @@ class Answer:
 
     @property
     def text(self) -> str:
-        return "".join(self.text_parts[0]) if self.text_parts else ""
+        return joined(self.text_parts[0]) if self.text_parts else ""
 
     @property
     def reasoning_text(self) -> str:
-        return "".join(self.text_parts[1]) if self.text_parts else ""
+        return joined(self.text_parts[1]) if self.text_parts else ""
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds the server asked to wait; None when it did not say so in seconds."""
-        value = self.headers.get("retry-after", "")
-        return float(value) if value.isascii() and value.isdigit() else None
+        """Seconds the server asked to wait; None when it did not say."""
+        return wire.retry_after_s(self.headers)
+
+    @property
+    def counted(self) -> bool:
+        """The server counted the tokens; a count of none where some came is no count."""
+        return self.usage_tokens > 0 or (self.usage_tokens == 0 and not self.event_reads)
 
     @property
     def output_tokens(self) -> int:
         """The server's count, else the token events (flagged TOKENS_ESTIMATED)."""
-        return self.usage_tokens if self.usage_tokens >= 0 else len(self.event_reads)
+        return self.usage_tokens if self.counted else len(self.event_reads)
 
     @property
     def hidden_tokens(self) -> int:
@@ -316,23 +344,21 @@ class Answer:
 
     def error_message(self) -> str:
         """The error text to keep: the in-band one, else the body of an error status, capped."""
-        if self.error is not None:
-            return self.error
-        if not self._json_body:
-            return ""
+        if self.error is not None or not self._json_body:
+            return self.error or ""
         document = self.document()
         message = openai.error_text(document) if isinstance(document, dict) else None
-        return (message or self._json_body.decode("utf-8", "replace"))[:MAX_ERROR_CHARS]
+        return error_text(message or self._json_body.decode("utf-8", "replace"))
 
     def outcome(self) -> Outcome:
         """How a response whose body has ended is to be counted."""
-        if self.status and self.status != 200:
+        if self.status and not self.accepted:
             return Outcome.HTTP_ERROR
         if self.error is not None:
             return Outcome.IN_BAND_ERROR
-        if self.finish_reason or self.done_marker:
+        if self.said_all:
             return Outcome.OK
-        return Outcome.TRUNCATED_STREAM
+        return Outcome.TRUNCATED_STREAM if self.status in (0, 200) else Outcome.HTTP_ERROR
 
     def flags(self, max_tokens: int) -> Flag:
         """What went along with the answer (docs/definitions.md)."""
@@ -345,7 +371,7 @@ class Answer:
             flags |= Flag.COALESCED
         if self.malformed_events:
             flags |= Flag.MALFORMED_EVENTS
-        if self.usage_tokens < 0 and (events or (ok and self.status == 200)):
+        if not self.counted and (events or ok):
             flags |= Flag.TOKENS_ESTIMATED
         if self.hidden_tokens:
             flags |= Flag.HIDDEN_TOKENS

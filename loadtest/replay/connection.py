@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from loadtest import clock
 from loadtest.replay import stamps
+from loadtest.replay.stamps import ANCILLARY_BYTES, NO_STAMP
 
 if TYPE_CHECKING:
     from loadtest.replay.exchange import Exchange
@@ -41,7 +42,7 @@ class Owner(Protocol):
 
 
 class Connection:
-    """Opens, sends, collects `(user stamp ns, ancillary data, bytes)` per read. Knows nothing of HTTP.
+    """Opens, sends, collects `(user stamp ns, kernel stamp, bytes)` per read. Knows nothing of HTTP.
 
     `decode_soon` asks to be told of every read (heads, unusual framing); otherwise the owner hears of reads that
     end a chunked body, large reads and full backlogs, and looks at the rest in its own time.
@@ -69,7 +70,7 @@ class Connection:
 
     def __init__(self, address: Address, reactor: Reactor, owner: Owner) -> None:
         self._owner, self._reactor = owner, reactor
-        self.reads: list[tuple[int, stamps.Ancillary, bytes]] = []
+        self.reads: list[tuple[int, bytes, bytes]] = []
         self.exchange: Exchange | None = None
         self.open = self.queued = False
         self.decode_soon = True
@@ -154,7 +155,7 @@ class Connection:
     def _readable(self) -> None:
         """The one method that runs for every token: receive, stamp, keep, and seldom more."""
         try:
-            data, ancillary, _, _ = self._recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except OSError as error:
             self._not_received(error)
             return
@@ -164,7 +165,7 @@ class Connection:
             return
         self.last_read_ns = now
         reads = self.reads
-        reads.append((now, ancillary, data))
+        reads.append((now, ancillary[0][2] if ancillary else NO_STAMP, data))
         if self.decode_soon or data[-5:] == LAST_CHUNK or len(data) >= LARGE_READ_BYTES or len(reads) >= MAX_READS_KEPT:
             self._owner.received(self)
 

@@ -63,7 +63,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
         `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects.
         """
-        text = url if "://" in url else f"http://{url}"
+        text = url.strip() if "://" in url else f"http://{url.strip()}"
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https"):
             raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
@@ -77,6 +77,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "the target URL carries a password, which would end up in records",
                 hint="give it with --api-key-env or --header instead",
+            )
+        if parts.query:
+            raise UsageError(
+                f"the target {url.partition('?')[0]!r} has a query after it, which would be left out",
+                hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
             )
         base, found = _base_path(parts.path, api)
         return Endpoint(
@@ -150,11 +155,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             key = os.environ.get(self.api_key_env, "")
             if not key:
                 raise UsageError(f"the environment variable {self.api_key_env} that should hold the API key is empty")
-            return key.strip()
+            return _one_line(key)
         if self.api_key_file:
             try:
-                return Path(self.api_key_file).read_text().strip()
-            except OSError as error:
+                return _one_line(Path(self.api_key_file).read_text())
+            except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"the API key file cannot be read: {error}") from None
         return ""
 
@@ -173,6 +178,16 @@ def _base_path(path: str, api: Api | None) -> tuple[str, Api]:
     chosen: Api = api or written or "completions"
     default = DIALECTS[chosen].base_path
     return (base or default if default else base.removesuffix("/v1")), chosen
+
+
+def _one_line(key: str) -> str:
+    """A key without the line end of its file; one with others inside would smuggle headers into the request."""
+    key = key.strip()
+    if not key.isprintable():
+        raise UsageError(
+            "the API key holds a line end or another control character", hint="give it on a line of its own"
+        )
+    return key
 
 
 def _own_path(path: str) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from loadtest.errors import UsageError
 from loadtest.replay.tally import Seen
 
 
@@ -20,6 +21,10 @@ class SenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     abort_on: str = ""  # a rule of `abort`
     slo: str = ""  # what the live view judges by
     keep_text: bool = False
+
+    def __post_init__(self) -> None:
+        if self.idle_timeout_s <= 0:
+            raise UsageError("--timeout must be above 0: no stream could keep it", code="not_positive")
 
 
 class Progress(NamedTuple):

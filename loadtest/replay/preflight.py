@@ -16,6 +16,7 @@ from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import RequestBuilder, request_head
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.redirect import moved, next_hop
+from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.tls import context, wrap_blocking
 from metrics.records import Outcome
 from workloads.prompts import Prompts
@@ -181,7 +182,7 @@ def _judge(learnt: Preflight, answer: Answer) -> None:
             hint="see --api, --model and --extra-body",
             code="refused",
         )
-    if answer.status != 200 or answer.outcome() != Outcome.OK:
+    if answer.outcome() != Outcome.OK:
         what = f"status {answer.status}" if answer.status else "no answer"
         learnt.warnings.append(f"the probe request failed ({message or what}); the run goes on")
         return
@@ -227,7 +228,7 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
                     if not data:
                         answer.close(clock.monotonic_ns())
                         break
-                    answer.feed([(clock.monotonic_ns(), [], data)])
+                    answer.feed([(clock.monotonic_ns(), NO_STAMP, data)])
     except (FramingError, EventTooLargeError) as error:
         raise TargetError(f"{endpoint.origin} does not speak HTTP/1.1: {error}", code="protocol") from None
     except OSError as error:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.rowpacker import Row, blank_row, pack
 from loadtest.replay.stamps import ReadTimes
 from loadtest.replay.tally import Tally
 from metrics.journal import JournalWriter
-from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, Rows, StampSource, WorkerStats, empty_rows
+from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
 from workloads.schedule import Schedule
 
 _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
@@ -21,9 +24,7 @@ class Recorder:
     def __init__(self, journal: JournalWriter, shard: Schedule, worker: int, slo: str = "") -> None:
         self._journal, self._shard = journal, shard
         self.tally = Tally(slo)
-        self._row = empty_rows(1)
-        self._row["worker"] = worker
-        self._blank = self._row.copy()
+        self._blank = blank_row() | {"worker": worker}
         self.stats = WorkerStats(worker=worker)
         self.waited_s: dict[int, float] = {}  # the instants of rows that waited for another
 
@@ -32,15 +33,16 @@ class Recorder:
         row = self._begin(index)
         row["outcome"] = outcome
         row["done_s"] = self._seconds(now_ns)
-        self._journal.record(row[0], error=error)
+        self._journal.record(pack(row), error=error)
 
     def finished(
         self, exchange: Exchange, times: ReadTimes, outcome: Outcome, phase: Phase, done_ns: int, error: str = ""
     ) -> None:
         """A row that was sent, however it ended; `times` are those of the answer's reads."""
         row, answer = self._begin(exchange.index), exchange.answer
-        events_ns = times.ns[np.frombuffer(answer.event_reads, dtype=np.uint32)]
-        lag_us = times.lag_ns[np.frombuffer(answer.event_reads, dtype=np.uint32)] // 1000
+        event_reads = np.frombuffer(answer.event_reads, dtype=np.uint32)
+        events_ns = times.ns[event_reads]
+        lag_us = times.lag_ns[event_reads] // 1000
         row["outcome"], row["phase"], row["http_status"] = outcome, phase, answer.status
         for column, stamp in (
             ("sent_s", exchange.sent_ns),
@@ -51,13 +53,13 @@ class Recorder:
             ("done_s", done_ns),
         ):
             row[column] = self._seconds(stamp)
-        row["connect_s"] = exchange.connect_ns / 1e9 if exchange.connect_ns >= 0 else np.nan
+        row["connect_s"] = exchange.connect_ns / 1e9 if exchange.connect_ns >= 0 else nan
         row["client_queue_s"] = exchange.queue_ns / 1e9
         row["served_prompt_tokens"] = answer.prompt_tokens
         row["output_tokens"] = answer.output_tokens
         row["hidden_tokens"] = answer.hidden_tokens
         row["token_events"] = len(events_ns)
-        row["flags"] = self._flags(exchange, int(row["max_tokens"][0]), outcome, times.stepped)
+        row["flags"] = self._flags(exchange, int(row["max_tokens"]), outcome, times.stepped)
         row["attempts"], row["reconnects"] = exchange.attempts, exchange.reconnects
         reads, kernel_reads = len(times.ns), int(np.count_nonzero(times.lag_ns >= 0))
         row["stamp_source"] = _source(reads, kernel_reads)
@@ -72,7 +74,7 @@ class Recorder:
         us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
         tokens = _tokens_per_event(len(events_ns), answer.usage_tokens - answer.hidden_tokens)
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
-        self._journal.record(row[0], us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
+        self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
         self.tally.add(row)
 
     def flush(self) -> None:
@@ -83,20 +85,19 @@ class Recorder:
         self._journal.stats(self.stats)
         self._journal.close()
 
-    def _begin(self, index: int) -> Rows:
-        row, shard = self._row, self._shard
-        row[:] = self._blank
-        row["request_id"] = shard.request_id[index]
-        row["session"] = shard.session[index]
-        row["slo_class"] = shard.slo_class[index]
-        row["warmup"] = shard.warmup[index]
-        row["scheduled_s"] = self.waited_s.get(index, shard.scheduled_s[index])
-        row["prompt_tokens"] = shard.prompt_tokens[index]
-        row["max_tokens"] = shard.max_tokens[index]
+    def _begin(self, index: int) -> Row:
+        row, shard = self._blank.copy(), self._shard
+        row["request_id"] = shard.request_id.item(index)
+        row["session"] = shard.session.item(index)
+        row["slo_class"] = shard.slo_class.item(index)
+        row["warmup"] = shard.warmup.item(index)
+        row["scheduled_s"] = self.waited_s.get(index, shard.scheduled_s.item(index))
+        row["prompt_tokens"] = shard.prompt_tokens.item(index)
+        row["max_tokens"] = shard.max_tokens.item(index)
         return row
 
     def _seconds(self, stamp_ns: int) -> float:
-        return (stamp_ns - self.stats.zero_ns) / 1e9 if stamp_ns else np.nan
+        return (stamp_ns - self.stats.zero_ns) / 1e9 if stamp_ns else nan
 
     def _flags(self, exchange: Exchange, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
         flags = exchange.answer.flags(max_tokens)

@@ -7,37 +7,35 @@ reads (`connection`: collect and return), and short slices of decoding and prepa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from loadtest import clock
 from loadtest.errors import TargetError
 from loadtest.replay import redirect
-from loadtest.replay.abort import Watch, watch
+from loadtest.replay.abort import watch
 from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
 from loadtest.replay.dialer import Dialer
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.ledger import Ledger, OnRequest
 from loadtest.replay.limits import OUT_OF_RESOURCES
 from loadtest.replay.options import Progress, SenderOptions
 from loadtest.replay.pool import ConnectionPool
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.recorder import Recorder
 from loadtest.replay.slices import Slices
-from loadtest.replay.stamps import ReadTimes, StampClock
+from loadtest.replay.stamps import StampClock
 from loadtest.replay.timetable import Timetable
-from metrics.records import Outcome, Phase, outcome_name
+from metrics.records import Outcome, Phase
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 TICK_S = 0.05
 CONNECT_AHEAD_NS = 1_000_000_000
-DECODE_EVERY_NS = 400_000_000
+LOOK_AFTER_TICKS = 8  # an eighth of the live streams each tick: all at once would hold up the reads of all
 FLUSH_EVERY_NS = 1_000_000_000
 DONE_GRACE_NS = 1_000_000_000  # a server that said [DONE] and neither ends the body nor closes
-
-OnRequest = Callable[[str, float, int, str | None], None]
 
 
 class Sender:
@@ -54,19 +52,20 @@ class Sender:
         on_request: OnRequest | None = None,
     ) -> None:
         self._endpoint, self._shard, self._options = endpoint, shard, options
-        self._recorder, self._reactor, self._on_request = recorder, reactor, on_request
+        self._recorder, self._reactor = recorder, reactor
         self._dialer = Dialer(endpoint, reactor, self)
         self._bodies = Bodies(endpoint, shard, prompts)
         self._pool = ConnectionPool(self._dialer.target)
-        self._stamps = StampClock()
+        watching = watch(options.abort_on, shard.warmup, self._due_ns) if options.abort_on else None
+        self._ledger = Ledger(recorder, StampClock(), self._due_ns, on_request, watching)
         self._live: set[Exchange] = set()
         self._next_turn = shard.next_turn if shard.waits.any() else None
         self._slot_queue: deque[int] = deque()  # rows that wait for a slot under max_in_flight
-        self._decoded_ns = self._flushed_ns = self._started_ns = 0
+        self._flushed_ns = self._started_ns = 0
+        self._to_look_after: list[Exchange] = []
         self._cpu_s = 0.0
-        self._sent = self._finished = self._failed = 0
+        self._sent = 0
         self._stopped = False
-        self._watch: Watch | None = None
         self._aborted, self._aborted_ns = "", 0
         self.finished_exchanges: list[Exchange] | None = [] if options.keep_text else None
         self.done = False
@@ -85,9 +84,7 @@ class Sender:
             launch=self._launch,
             after=self._dispatched,
         )
-        if self._options.abort_on:
-            self._watch = watch(self._options.abort_on, self._shard.warmup, self._timetable.due_ns)
-        self._slices = Slices(self._reactor, self._timetable, self._bodies, self._decode)
+        self._slices = Slices(self._reactor, self._timetable, self._pool, self._bodies, self._decode)
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
 
@@ -97,7 +94,7 @@ class Sender:
         self._timetable.give_up()
         now = clock.monotonic_ns()
         for index in self._slot_queue:
-            self._recorder.unsent(index, Outcome.INTERRUPTED, now)
+            self._ledger.unsent(index, Outcome.INTERRUPTED)
         self._slot_queue.clear()
         for exchange in list(self._live):
             if exchange.connection is not None:
@@ -107,8 +104,11 @@ class Sender:
         self._finish_if_drained()
 
     def progress(self) -> Progress:
-        counts = (len(self._shard), self._sent, len(self._live), self._finished, self._failed)
+        counts = (len(self._shard), self._sent, len(self._live), self._ledger.finished, self._ledger.failed)
         return Progress(*counts, self._aborted, self._aborted_ns, self._recorder.tally.seen)
+
+    def _due_ns(self, row: int) -> int:
+        return self._timetable.due_ns(row)
 
     def _finish_if_drained(self) -> None:
         if self.done or not self._timetable.over or self._live or self._slot_queue:
@@ -117,13 +117,11 @@ class Sender:
         self._timetable.close()
         self._ticker.stop()
         self._pool.close()
-        self._stamps.close()
         stats = self._recorder.stats
         stats.reactor = self._reactor.name
         stats.cpu_s, stats.wall_s = clock.process_cpu_s() - self._cpu_s, (clock.monotonic_ns() - self._started_ns) / 1e9
         stats.connections_opened, stats.connections_reused = self._pool.opened, self._pool.reused
-        stats.clock_steps = self._stamps.steps
-        self._recorder.close()
+        self._ledger.close()
 
     # --- dispatch ----------------------------------------------------------------------------------------------
 
@@ -134,8 +132,7 @@ class Sender:
     def _launch(self, index: int, late_ns: int) -> None:
         if late_ns > self._options.max_lateness_s * 1e9:
             self._bodies.take(index)
-            self._recorder.unsent(index, Outcome.SKIPPED_LATE, clock.monotonic_ns())
-            self._count_end(Outcome.SKIPPED_LATE)
+            self._ledger.unsent(index, Outcome.SKIPPED_LATE)
             self._turn_ended(index, clock.monotonic_ns())
             return
         limit = self._options.max_in_flight
@@ -177,8 +174,7 @@ class Sender:
             return
         self._live.discard(exchange)
         self._sent -= 1
-        self._recorder.unsent(exchange.index, Outcome.NOT_SENT, now, f"no connection could be opened here: {error}")
-        self._count_end(Outcome.NOT_SENT)
+        self._ledger.unsent(exchange.index, Outcome.NOT_SENT, f"no connection could be opened here: {error}")
         self._turn_ended(exchange.index, now)
 
     def _put(self, exchange: Exchange, connection: Connection) -> None:
@@ -217,7 +213,7 @@ class Sender:
         if exchange not in self._live or exchange.connection is not connection:
             return
         answer = exchange.answer
-        if exchange.nothing_came_back and connection.idle_since_ns and not exchange.reconnects:
+        if exchange.nothing_came_back and connection.uses > 1 and not exchange.reconnects:
             self._resend(exchange, connection)
         elif not exchange.sent_ns:
             self._dialer.try_next_address()
@@ -225,7 +221,7 @@ class Sender:
         elif error is None and answer.status:
             answer.close(now)
             self._end_by_answer(exchange)
-        elif answer.finish_reason or answer.done_marker:
+        elif answer.said_all:
             answer.closed = True
             self._end_by_answer(exchange)
         else:
@@ -251,7 +247,11 @@ class Sender:
         try:
             answer.feed(reads)
         except (FramingError, EventTooLargeError) as error:
-            self._end(exchange, Outcome.CONNECTION_LOST, answer.phase, clock.monotonic_ns(), str(error))
+            answer.closed = True
+            if answer.said_all:
+                self._end_by_answer(exchange)
+            else:
+                self._end(exchange, Outcome.CONNECTION_LOST, answer.phase, clock.monotonic_ns(), str(error))
             return
         connection.decode_soon = not answer.in_steady_stream
         if answer.complete:
@@ -262,36 +262,38 @@ class Sender:
     def _tick(self) -> None:
         """Twenty times a second: look after what has no event of its own."""
         now = clock.monotonic_ns()
-        if now - self._decoded_ns >= DECODE_EVERY_NS:
-            self._decoded_ns = now
-            self._look_after(now)
+        self._look_after(now)
         if now - self._flushed_ns >= FLUSH_EVERY_NS:
             self._flushed_ns = now
-            self._stamps.sample()
-            self._recorder.flush()
+            self._ledger.each_second()
             self._look_for_reason_to_abort(now)
         self._connect_ahead(now)
         self._slices.wake()
         self._finish_if_drained()
 
     def _connect_ahead(self, now: int) -> None:
-        wanted = self._timetable.due_before(now + CONNECT_AHEAD_NS)
+        due = self._timetable.due_before(now + CONNECT_AHEAD_NS)
         if self._options.max_in_flight is not None:
-            wanted = min(wanted, max(self._options.max_in_flight - len(self._live), 0))
-        if wanted:
-            self._pool.open_ahead(wanted)
+            due = min(due, max(self._options.max_in_flight - len(self._live), 0))
+        self._pool.look_ahead(due)
 
     def _look_after(self, now: int) -> None:
         """Queue collected reads for decoding, and end what has been silent for too long."""
         idle_ns = self._options.idle_timeout_s * 1e9
         drained_ns = self._timetable.end_ns + self._options.drain_limit_s * 1e9
-        for exchange in list(self._live):
+        self._to_look_after = self._to_look_after or list(self._live)
+        share = -(-len(self._live) // LOOK_AFTER_TICKS)
+        now_due, self._to_look_after = self._to_look_after[:share], self._to_look_after[share:]
+        for exchange in now_due:
+            if exchange not in self._live:
+                continue
             connection, answer = exchange.connection, exchange.answer
             if connection is not None and connection.reads:
                 self.received(connection)
                 continue
             silent_ns = now - (connection.last_read_ns if connection is not None and connection.open else now)
-            if answer.done_marker and silent_ns > min(DONE_GRACE_NS, idle_ns):
+            patience_ns = min(DONE_GRACE_NS, idle_ns) if answer.done_marker else idle_ns
+            if answer.said_all and (silent_ns > patience_ns or now > drained_ns):
                 answer.closed = True
                 self._end_by_answer(exchange)
             elif (answer.event_reads and silent_ns > idle_ns) or now > drained_ns:
@@ -308,7 +310,7 @@ class Sender:
             return
         outcome = answer.outcome()
         phase = Phase.NONE if outcome == Outcome.OK else answer.phase
-        error = redirect.refusal(location) if location else answer.error_message()
+        error = redirect.refusal(location) if location else "" if outcome == Outcome.OK else answer.error_message()
         self._end(exchange, outcome, phase, 0, error)
 
     def _follow(self, exchange: Exchange, location: str) -> bool:
@@ -331,19 +333,11 @@ class Sender:
     def _end(self, exchange: Exchange, outcome: Outcome, phase: Phase, now: int, error: str = "") -> None:
         """The exchange is over, at `now` or (0) with the last read of its body."""
         self._live.discard(exchange)
-        answer = exchange.answer
-        times = self._stamps.resolve(answer.user_ns, answer.kernel, exchange.sent_ns)
-        done_ns = now or times.at(max(answer.last_body_read, answer.headers_read))
-        self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
+        done_ns = self._ledger.ended(exchange, outcome, phase, now, error)
         self._release(exchange, reuse=outcome != Outcome.INTERRUPTED)
         if self.finished_exchanges is not None:
             self.finished_exchanges.append(exchange)
-        self._count_end(outcome)
         self._turn_ended(exchange.index, done_ns)
-        if self._on_request is not None:
-            self._tell(exchange, times, outcome, done_ns)
-        if self._watch is not None:
-            self._watch.finished(exchange, outcome == Outcome.OK, times, done_ns)
         if self._slot_queue and not self._stopped:
             self._next_from_queue()
         self._finish_if_drained()
@@ -368,30 +362,18 @@ class Sender:
         self._recorder.waited_s[later] = (due_ns - self._recorder.stats.zero_ns) / 1e9
         self._timetable.wait(later, due_ns)
 
-    def _count_end(self, outcome: Outcome) -> None:
-        self._finished += 1
-        self._failed += outcome != Outcome.OK
-
     def _next_from_queue(self) -> None:
         index = self._slot_queue.popleft()
         exchange = self._exchange(index)
         exchange.queue_ns = clock.monotonic_ns() - self._timetable.due_ns(index)
         self._begin(exchange)
 
-    def _tell(self, exchange: Exchange, times: ReadTimes, outcome: Outcome, done_ns: int) -> None:
-        assert self._on_request is not None
-        due, answer = self._timetable.due_ns(exchange.index), exchange.answer
-        failure = None if outcome == Outcome.OK else outcome_name(outcome, answer.status)
-        self._on_request("request", (done_ns - due) / 1e6, answer.bytes_received, failure)
-        if answer.event_reads and failure is None:
-            self._on_request("ttft", (times.at(answer.event_reads[0]) - due) / 1e6, 0, None)
-
     # --- giving up early ---------------------------------------------------------------------------------------
 
     def _look_for_reason_to_abort(self, now: int) -> None:
-        if self._watch is None or self._stopped:
+        if self._stopped:
             return
-        self._aborted = self._watch.verdict(now, self._live)
+        self._aborted = self._ledger.lost_cause(now, self._live)
         if self._aborted:
             self._aborted_ns = now
             self.stop()

@@ -1,7 +1,7 @@
 """Decoding and preparing in slices of at most 200 us, never when a deadline is near.
 
-A 600-token answer decoded in one go, or a long prompt built at the wrong moment, would hold the loop for
-milliseconds; cut up, it disturbs neither dispatch nor the reads of other streams.
+A 600-token answer decoded in one go, fifty connections opened at once or a long prompt built at the wrong moment
+would hold the loop for milliseconds; cut up, it disturbs neither dispatch nor the reads of other streams.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from loadtest import clock
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
+from loadtest.replay.pool import ConnectionPool
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.timetable import Timetable
 
@@ -21,12 +22,18 @@ PREPARE_AHEAD_NS = 3_000_000_000
 
 
 class Slices:
-    """Connections whose reads wait to be decoded, and bodies that wait to be built."""
+    """Connections that are to be opened, those whose reads wait to be decoded, and bodies that wait to be built."""
 
     def __init__(
-        self, reactor: Reactor, timetable: Timetable, bodies: Bodies, decode: Callable[[Connection], None]
+        self,
+        reactor: Reactor,
+        timetable: Timetable,
+        pool: ConnectionPool,
+        bodies: Bodies,
+        decode: Callable[[Connection], None],
     ) -> None:
-        self._reactor, self._timetable, self._bodies, self._decode = reactor, timetable, bodies, decode
+        self._reactor, self._timetable, self._pool = reactor, timetable, pool
+        self._bodies, self._decode = bodies, decode
         self._waiting: deque[Connection] = deque()
         self._scheduled = self._parked = False
 
@@ -39,7 +46,7 @@ class Slices:
 
     def wake(self) -> None:
         """Make sure that a slice comes, if there is anything to do."""
-        if not self._scheduled and (self._waiting or self._should_prepare(clock.monotonic_ns())):
+        if not self._scheduled and (self._waiting or self._pool.missing or self._should_prepare(clock.monotonic_ns())):
             self._scheduled = True
             self._reactor.soon(self._run)
 
@@ -56,6 +63,8 @@ class Slices:
             self._parked = True
             return
         stop = min(now + SLICE_NS, max(deadline - DEADLINE_GUARD_NS, now + 1))
+        while self._pool.missing and clock.monotonic_ns() < stop:
+            self._pool.open_next()
         while self._waiting:
             connection = self._waiting.popleft()
             connection.queued = False

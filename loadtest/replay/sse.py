@@ -1,6 +1,7 @@
 """Server-sent events without I/O, by the WHATWG rules (lines end with LF, CR or CRLF; one leading BOM).
 
-Only CR and LF end a line: U+2028 and U+0085 inside a token do not.
+Only CR and LF end a line: U+2028 and U+0085 inside a token do not. Beyond the rules, two ways in which servers put
+an error where no event is are read as events named `error`: a field `error:` (llama.cpp), and a bare JSON object.
 """
 
 from __future__ import annotations
@@ -93,6 +94,10 @@ class SseParser:
             self._partial_bytes += len(value)
         elif field == b"event":
             self._name = value.removeprefix(b" ")
+        elif field == b"error":
+            events.append(SseEvent(b"error", value.strip()))
+        elif field.startswith(b'{"error"'):
+            events.append(SseEvent(b"error", piece))
 
     def _dispatch(self, events: list[SseEvent]) -> None:
         if self._data:

@@ -23,7 +23,6 @@ STAMP_BYTES = 16
 NO_STAMP = bytes(STAMP_BYTES)
 AVAILABLE = sys.platform == "linux"
 ANCILLARY_BYTES = socket.CMSG_SPACE(STAMP_BYTES) if sys.platform == "linux" else 0
-Ancillary = list[tuple[int, int, bytes]]
 
 
 def enable(sock: socket.socket) -> bool:

@@ -7,7 +7,8 @@ from math import isnan, log2, nan
 
 import msgspec
 
-from metrics.records import Outcome, Rows
+from loadtest.replay.rowpacker import Row
+from metrics.records import Outcome
 from metrics.slo import SLACK_S, SLO
 
 SHORTEST_S = 1e-5
@@ -35,18 +36,17 @@ class Tally:
         self.seen = Seen()
         self._slo = SLO.parse(slo) if slo else None
 
-    def add(self, rows: Rows) -> None:
+    def add(self, row: Row) -> None:
         """One row that was sent, just as it was journalled."""
-        row = rows[0]
         if row["warmup"]:
             return
-        seen, due = self.seen, float(row["scheduled_s"])
-        _count(seen.lag, float(row["sent_s"]) - due - float(row["client_queue_s"]))
-        ok = bool(row["outcome"] == Outcome.OK)
-        first, last = float(row["first_token_s"]), float(row["last_token_s"])
-        gaps = int(row["output_tokens"]) - int(row["hidden_tokens"]) - 1
+        seen, due = self.seen, row["scheduled_s"]
+        _count(seen.lag, row["sent_s"] - due - row["client_queue_s"])
+        ok = row["outcome"] == Outcome.OK
+        first, last = row["first_token_s"], row["last_token_s"]
+        gaps = row["output_tokens"] - row["hidden_tokens"] - 1
         tpot = (last - first) / gaps if gaps > 0 else nan
-        found = {"ttft": first - due, "tpot": tpot, "e2e": float(row["done_s"]) - due}
+        found = {"ttft": first - due, "tpot": tpot, "e2e": row["done_s"] - due}
         if ok:
             _count(seen.ttft, found["ttft"])
             _count(seen.tpot, found["tpot"])

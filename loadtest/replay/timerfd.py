@@ -39,6 +39,9 @@ class Deadline(Protocol):
     at_ns: int
 
     def arm(self, at_ns: int) -> None: ...
+    def run_if_due(self) -> None:
+        """Call back now if the instant has passed, before the loop comes round to it by itself."""
+
     def close(self) -> None: ...
 
 
@@ -94,13 +97,17 @@ class TimerFd:
             os.close(self._fd)
             self._fd = -1
 
+    def run_if_due(self) -> None:
+        if clock.monotonic_ns() >= self.at_ns:
+            self.at_ns = FAR_FUTURE_NS
+            self._callback()
+
     def _fired(self) -> None:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
             return
-        self.at_ns = FAR_FUTURE_NS
-        self._callback()
+        self.run_if_due()
 
 
 class PolledDeadline:
@@ -109,7 +116,7 @@ class PolledDeadline:
     def __init__(self, reactor: Watcher, callback: Callback) -> None:
         self._callback = callback
         self.at_ns = FAR_FUTURE_NS
-        self._handle = reactor.every(0.001, self._tick)
+        self._handle = reactor.every(0.001, self.run_if_due)
 
     def arm(self, at_ns: int) -> None:
         self.at_ns = at_ns
@@ -117,7 +124,7 @@ class PolledDeadline:
     def close(self) -> None:
         self._handle.stop()
 
-    def _tick(self) -> None:
+    def run_if_due(self) -> None:
         if clock.monotonic_ns() >= self.at_ns:
             self.at_ns = FAR_FUTURE_NS
             self._callback()

@@ -78,7 +78,7 @@ class Timetable:
         return self._ahead - self._next + sum(due < instant_ns for due, _ in self._waited)
 
     def _arm(self) -> None:
-        self.next_due_ns = min(self._planned_ns(), self._waited[0][0] if self._waited else FAR_FUTURE_NS)
+        self.next_due_ns = self._first_due_ns()
         if self.next_due_ns != FAR_FUTURE_NS:
             self._deadline.arm(self.next_due_ns - self._spin_ns)
 
@@ -91,8 +91,12 @@ class Timetable:
             row = self._take()
             self._launch(row, now - self._due[row])
             now = clock.monotonic_ns()
-            self._arm()
+            self.next_due_ns = self._first_due_ns()
+        self._arm()
         self._after()
+
+    def _first_due_ns(self) -> int:
+        return min(self._planned_ns(), self._waited[0][0]) if self._waited else self._planned_ns()
 
     def _planned_ns(self) -> int:
         return self._due[self._rows[self._next]] if self._next < len(self._rows) else FAR_FUTURE_NS

@@ -15,7 +15,9 @@ from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import LAST_CHUNK, MAX_READS_KEPT, READ_BYTES, Address, Connection, Owner
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.reactor import Reactor
-from loadtest.replay.stamps import ANCILLARY_BYTES
+from loadtest.replay.stamps import ANCILLARY_BYTES, NO_STAMP
+
+MAX_RECORD_BYTES = 16 * 1024
 
 
 @lru_cache(maxsize=4)
@@ -109,18 +111,21 @@ class TlsConnection(Connection):
         if self._outgoing.pending:  # key updates and the like
             self._flush()
         if plain:
-            self.reads.append((now, ancillary, plain))
+            self.reads.append((now, ancillary[0][2] if ancillary else NO_STAMP, plain))
             if self.decode_soon or plain[-5:] == LAST_CHUNK or len(self.reads) >= MAX_READS_KEPT:
                 self._owner.received(self)
 
     def _decrypt(self) -> bytes:
-        pieces = []
+        pieces, tls, incoming = [], self._tls, self._incoming
         try:
-            while piece := self._tls.read(64 * 1024):
+            while piece := tls.read(MAX_RECORD_BYTES):
                 pieces.append(piece)
+                # Asking an empty buffer raises, which costs as much as a record does.
+                if not incoming.pending and not tls.pending():
+                    break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             broken = OSError(f"TLS: {error}")
             self._reactor.soon(lambda: self._owner.lost(self, broken))
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -7,6 +7,8 @@ Strict where a mistake would corrupt a measurement (chunk sizes, Content-Length)
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from enum import IntEnum
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -38,7 +40,18 @@ class ResponseParser:
     complete response are kept in `surplus` (nobody pipelines here, so a surplus makes the connection unusable).
     """
 
-    __slots__ = ("_buffer", "_inflate", "_remaining", "_scanned", "headers", "keep_alive", "state", "status", "surplus")
+    __slots__ = (
+        "_buffer",
+        "_encoding",
+        "_inflate",
+        "_remaining",
+        "_scanned",
+        "headers",
+        "keep_alive",
+        "state",
+        "status",
+        "surplus",
+    )
 
     def __init__(self) -> None:
         self.state = State.HEAD
@@ -49,12 +62,13 @@ class ResponseParser:
         self._buffer = bytearray()
         self._scanned = 0
         self._remaining = 0
+        self._encoding = ""
         self._inflate: zlib._Decompress | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes completed by `data`; raises FramingError."""
         body = self._deframe(data)
-        return self._decompress(body) if self._inflate is not None and body else body
+        return self._decompress(body) if self._encoding and body else body
 
     def close(self) -> bool:
         """The peer closed: True when the body is complete (a close-delimited body ends this way)."""
@@ -65,7 +79,7 @@ class ResponseParser:
     @property
     def at_chunk_boundary(self) -> bool:
         """True when the next byte starts a chunk-size line and nothing is buffered or compressed."""
-        return self.state == State.CHUNK_SIZE and not self._buffer and self._inflate is None
+        return self.state == State.CHUNK_SIZE and not self._buffer and not self._encoding
 
     @property
     def chunked(self) -> bool:
@@ -172,9 +186,9 @@ class ResponseParser:
         bare = self._buffer.find(b"\n\n", 0, end if end >= 0 else len(self._buffer))
         if bare >= 0:
             end, width = bare, 2
+        if (len(self._buffer) if end < 0 else end) > MAX_HEAD_BYTES:
+            raise FramingError(f"the response head is longer than {MAX_HEAD_BYTES} bytes")
         if end < 0:
-            if len(self._buffer) > MAX_HEAD_BYTES:
-                raise FramingError(f"the response head is longer than {MAX_HEAD_BYTES} bytes")
             return False
         lines = bytes(self._buffer[:end]).decode("latin-1").replace("\r\n", "\n").split("\n")
         del self._buffer[: end + width]
@@ -201,7 +215,7 @@ class ResponseParser:
         self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding in ("gzip", "x-gzip", "deflate"):
-            self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            self._encoding = encoding
         elif encoding not in ("", "identity"):
             raise FramingError(f"the body is encoded as {encoding[:20]!r}, which was not asked for")
         if self.status in (204, 304):
@@ -218,11 +232,31 @@ class ResponseParser:
             self.state, self.keep_alive = State.UNTIL_CLOSE, False
 
     def _decompress(self, body: bytes) -> bytes:
-        assert self._inflate is not None
+        """What `body` adds; servers send `deflate` with and without its zlib header, and gzip in several members."""
+        if self._inflate is None:
+            bare = self._encoding == "deflate" and body[0] & 0x0F != zlib.DEFLATED
+            self._inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
         try:
-            return self._inflate.decompress(body)
+            out = self._inflate.decompress(body)
+            while self._inflate.unused_data.startswith(b"\x1f"):
+                rest = self._inflate.unused_data
+                self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+                out += self._inflate.decompress(rest)
         except zlib.error as error:
             raise FramingError(f"the compressed body is broken: {error}") from None
+        return out
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that `Retry-After` asks to wait; a date counts from the server's own `Date`; None for anything else."""
+    value = headers.get("retry-after", "")
+    if value.isascii() and value.replace(".", "", 1).isdigit():
+        return float(value)
+    try:
+        until, now = (parsedate_to_datetime(text) for text in (value, headers.get("date", "")))
+        return max((until - now).total_seconds(), 0.0)
+    except (ValueError, TypeError):  # no date, or only one of them with a zone
+        return None
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -142,7 +142,7 @@ def _raise_if_bad(replayer: Replayer, host: str, port: int, stopped: bool) -> No
 
 def _without_us() -> GoodputError:
     return InvalidError(
-        "the run took place without this worker: it came too late, or was one more than expected",
+        "the run ended without this worker: it came too late, was one more than expected, or too few others came",
         hint="nothing was sent from here",
         code="not_needed",
     )

@@ -14,10 +14,11 @@ from loadtest import clock
 from loadtest.record import with_cache_hits
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.ledger import OnRequest
 from loadtest.replay.options import Progress
 from loadtest.replay.reactor import EpollReactor, HubReactor
 from loadtest.replay.recorder import Recorder
-from loadtest.replay.sender import OnRequest, Sender, SenderOptions
+from loadtest.replay.sender import Sender, SenderOptions
 from metrics.journal import JournalContents, JournalWriter, read_journal
 from metrics.merge import PLANNED_COLUMNS, merge, planned_rows
 from metrics.records import Flag, Outcome, Rows, outcome_name

@@ -6,17 +6,16 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.replay.answer import Answer
-from loadtest.replay.stamps import Ancillary
+from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.wire import FramingError
 from metrics.records import Flag, Outcome
 from tests.replay.player import LAST_CHUNK, chunk, response_head
 from tests.replay.streams import DONE, HEAD, answer_bytes, chat_event, completion_event, cuts_of, usage_event
 
-NO_ANCILLARY: Ancillary = []
 _TOKEN = st.one_of(
     st.sampled_from([" the", "ing", "\n", '"', "\\", " é", "漢", "🙂", "\u2028", "\t{}", "data:", '"text":"x"']),
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=12),
@@ -25,10 +24,11 @@ _TOKEN = st.one_of(
 
 def answer_of(reads: list[bytes], *, keep_text: bool = False) -> Answer:
     answer = Answer(keep_text=keep_text)
-    answer.feed([(number + 1, NO_ANCILLARY, read) for number, read in enumerate(reads)])
+    answer.feed([(number + 1, NO_STAMP, read) for number, read in enumerate(reads)])
     return answer
 
 
+@settings(deadline=None)
 @given(st.data(), st.lists(_TOKEN, min_size=1, max_size=30))
 def test_any_cut_gives_the_same_answer(data: st.DataObject, texts: list[str]) -> None:
     """However reads are cut, the quick and the careful way count the same tokens and reach the same outcome."""
@@ -43,6 +43,7 @@ def test_any_cut_gives_the_same_answer(data: st.DataObject, texts: list[str]) ->
     assert quick.coalesced_reads == careful.coalesced_reads
 
 
+@settings(deadline=None)
 @given(st.lists(_TOKEN, min_size=1, max_size=30))
 def test_one_read_per_event_stamps_each_token_with_its_own_read(texts: list[str]) -> None:
     """With an event per read, token i is that of read i + 1 (the head is read 0)."""
@@ -79,13 +80,14 @@ def test_what_is_not_a_plain_token_is_read_with_care(odd: bytes) -> None:
         assert getattr(careful, name) == getattr(quick, name), name
 
 
+@settings(deadline=None)
 @given(st.data(), st.binary(max_size=300))
 def test_arbitrary_bytes_never_crash(data: st.DataObject, noise: bytes) -> None:
     """Noise after a good start gives an answer or a FramingError."""
     raw = HEAD + chunk(completion_event(" a")) + (chunk(noise) if data.draw(st.booleans()) and noise else noise)
     answer = Answer()
     try:
-        answer.feed([(1, NO_ANCILLARY, read) for read in data.draw(cuts_of(raw))])
+        answer.feed([(1, NO_STAMP, read) for read in data.draw(cuts_of(raw))])
         answer.close(2)
     except FramingError:
         return
@@ -129,6 +131,9 @@ def test_an_answer_that_is_not_streamed_has_no_token_times() -> None:
         (b'{"error": "overloaded"}', "overloaded"),
         (b'{"object": "error", "message": "bad"}', "bad"),
         (b'{"detail": "Not authenticated"}', "Not authenticated"),
+        (b'{"success": false, "errors": [{"message": "no capacity", "code": 3040}]}', "no capacity"),
+        (b'{"message": "no route", "status": 503}', "no route"),
+        (b'{"error": "\\u001b[2J gone"}', "\ufffd[2J gone"),
         (b"<html>502 Bad Gateway</html>", "<html>502 Bad Gateway</html>"),
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
@@ -137,6 +142,23 @@ def test_error_bodies_of_all_shapes_give_their_message(body: bytes, message: str
     """The text of an error status is found in whatever shape it comes."""
     answer = answer_of([response_head(503, {"Content-Length": str(len(body))}) + body])
     assert (Outcome.HTTP_ERROR, message) == (answer.outcome(), answer.error_message())
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        (b'data: {"status":"loading","message":"warming up"}\n\n', Outcome.OK),
+        (b'data: {"errors":[]}\n\n', Outcome.OK),
+        (b'data: {"message":"out of memory","code":500}\n\n', Outcome.IN_BAND_ERROR),
+        (b'data: {"choices":[{"index":0,"error":{"message":"cut"},"finish_reason":null}]}\n\n', Outcome.IN_BAND_ERROR),
+        (b'data: {"choices":[{"index":0,"text":"","finish_reason":{"type":"abort"}}]}\n\n', Outcome.IN_BAND_ERROR),
+        (b'data: {"choices":[{"index":0,"text":"","finish_reason":"content_filter"}]}\n\n', Outcome.OK),
+    ],
+)
+def test_a_report_is_no_error_and_an_answer_given_up_is_one(event: bytes, outcome: Outcome) -> None:
+    """Among tokens, before [DONE]: progress is harmless, errors are known in every shape."""
+    answer = answer_of([HEAD, chunk(completion_event(" a")), chunk(event), chunk(DONE)])
+    assert (outcome, 1) == (answer.outcome(), len(answer.event_reads))
 
 
 def test_fields_of_unexpected_types_do_not_cost_tokens() -> None:
@@ -156,5 +178,5 @@ def test_kernel_stamps_are_kept_beside_user_stamps() -> None:
     """Each read keeps 16 bytes of kernel stamp, zeros where none came."""
     answer = Answer()
     stamp = struct.pack("@qq", 7, 8)
-    answer.feed([(1, [(1, 35, stamp)], HEAD), (2, NO_ANCILLARY, chunk(completion_event(" a")))])
+    answer.feed([(1, stamp, HEAD), (2, NO_STAMP, chunk(completion_event(" a")))])
     assert [[7, 8], [0, 0]] == np.frombuffer(bytes(answer.kernel), dtype=np.int64).reshape(-1, 2).tolist()

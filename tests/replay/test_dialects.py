@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.cli.run import APIS as OFFERED
@@ -16,6 +16,7 @@ from loadtest.replay.answer import Answer
 from loadtest.replay.bodies import RequestBuilder
 from loadtest.replay.dialects import APIS, DIALECTS, Api
 from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.stamps import NO_STAMP
 from metrics.records import Flag, Outcome
 from tests.replay.player import LAST_CHUNK, Play, Player, chunk, response_head
 from tests.replay.replaying import findings, replay, schedule
@@ -54,7 +55,7 @@ MAKERS = {"ollama": ollama_answer, "llamacpp": native_answer}
 
 def answer_of(api: Api, reads: list[bytes], **options: Any) -> Answer:
     answer = Answer(DIALECTS[api], **options)
-    answer.feed([(number + 1, [], read) for number, read in enumerate(reads)])
+    answer.feed([(number + 1, NO_STAMP, read) for number, read in enumerate(reads)])
     return answer
 
 
@@ -63,6 +64,7 @@ def test_the_command_offers_every_api() -> None:
     assert APIS == OFFERED
 
 
+@settings(deadline=None)
 @given(
     st.data(),
     st.sampled_from(["ollama", "llamacpp"]),
@@ -78,6 +80,7 @@ def test_any_cut_of_a_native_stream_gives_the_same_answer(data: st.DataObject, a
     assert Flag.MISSING_DONE not in answer.flags(1)
 
 
+@settings(deadline=None)
 @given(st.data(), st.sampled_from(APIS), st.binary(max_size=200))
 def test_no_dialect_falls_over_noise(data: st.DataObject, api: Any, noise: bytes) -> None:
     """Whatever stands in a line or an event: never an exception, never a token out of nothing."""

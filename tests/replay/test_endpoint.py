@@ -31,9 +31,9 @@ def test_every_way_to_write_a_target(text: str, url: str) -> None:
     assert url == Endpoint.parse(text).url
 
 
-@pytest.mark.parametrize("text", ["ftp://h", "http://", "http://h:99999", "http://user:secret@h:1"])
+@pytest.mark.parametrize("text", ["ftp://h", "http://", "http://h:99999", "http://user:secret@h:1", "h:1/v1?k=secret"])
 def test_what_is_no_target_is_refused(text: str) -> None:
-    """Other schemes, missing hosts, bad ports and passwords in the URL: one sentence each."""
+    """Other schemes, missing hosts, bad ports, passwords and queries in the URL: one sentence each."""
     with pytest.raises(UsageError) as raised:
         Endpoint.parse(text)
     assert "secret" not in raised.value.message + raised.value.hint
@@ -49,6 +49,10 @@ def test_the_key_goes_into_the_request_and_nowhere_else(monkeypatch: pytest.Monk
     assert b"Bearer abra\r\n" in request_head(Endpoint.parse("h:1", api_key_file=str(tmp_path / "key")), "POST", "/")
     with pytest.raises(UsageError, match="OTHER_KEY"):
         Endpoint.parse("h:1", api_key_env="OTHER_KEY").api_key()
+    monkeypatch.setenv("MY_KEY", "sesame\r\nX-Admin: yes")
+    with pytest.raises(UsageError, match="control character") as raised:
+        request_head(endpoint, "POST", "/")
+    assert "sesame" not in raised.value.message
 
 
 def test_own_headers_replace_ours_and_cannot_smuggle() -> None:

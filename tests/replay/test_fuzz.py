@@ -7,12 +7,14 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.replay.answer import MAX_ERROR_CHARS, Answer
+from loadtest.replay.answer import Answer
 from loadtest.replay.dialects import APIS, DIALECTS
 from loadtest.replay.sse import MAX_EVENT_BYTES, EventTooLargeError
+from loadtest.replay.stamps import NO_STAMP
+from loadtest.replay.texts import MAX_ERROR_CHARS
 from loadtest.replay.wire import FramingError
 from metrics.records import Outcome
 from tests.replay.player import LAST_CHUNK, chunk, response_head
@@ -37,13 +39,14 @@ def fed(api: str, reads: list[bytes], **options: Any) -> Answer | None:
     """The answer after these reads and a close; None when the stream was given up with one of our errors."""
     answer = Answer(DIALECTS[api], **options)  # type: ignore[index]
     try:
-        answer.feed([(number + 1, [], read) for number, read in enumerate(reads)])
+        answer.feed([(number + 1, NO_STAMP, read) for number, read in enumerate(reads)])
         answer.close(len(reads) + 1)
     except (FramingError, EventTooLargeError):
         return None
     return answer
 
 
+@settings(deadline=None)
 @given(
     st.data(),
     st.sampled_from(APIS),
@@ -89,10 +92,10 @@ def test_an_endless_answer_does_not_fill_the_memory(head: bytes, piece: bytes, m
     answer = Answer()
     tracemalloc.start()
     try:
-        answer.feed([(1, [], head)])
+        answer.feed([(1, NO_STAMP, head)])
         total = 2**18 if b"\n" in piece else 2**26
         for number in range(total // len(piece)):
-            answer.feed([(number + 2, [], piece)])
+            answer.feed([(number + 2, NO_STAMP, piece)])
     except (FramingError, EventTooLargeError):
         pass
     finally:
@@ -106,10 +109,10 @@ def test_a_compressed_bomb_is_read_a_piece_at_a_time() -> None:
     press = zlib.compressobj(wbits=31)
     bomb = press.compress(b": nothing\n" * 100_000) + press.flush()
     answer = Answer()
-    answer.feed([(1, [], response_head(200, {"Content-Encoding": "gzip"}))])
+    answer.feed([(1, NO_STAMP, response_head(200, {"Content-Encoding": "gzip"}))])
     tracemalloc.start()
     for start in range(0, len(bomb), 4096):
-        answer.feed([(2, [], bomb[start : start + 4096])])
+        answer.feed([(2, NO_STAMP, bomb[start : start + 4096])])
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2**18

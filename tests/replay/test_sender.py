@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from loadtest import clock
+from loadtest.errors import UsageError
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.reactor import EpollReactor
 from loadtest.replay.recorder import Recorder
@@ -71,7 +72,7 @@ def test_rows_that_are_too_late_are_skipped_and_said_so() -> None:
 
 def test_a_stall_does_not_slow_the_arrivals() -> None:
     """Open loop: while the server says nothing, requests go on arriving."""
-    with Player(lambda *_: Play([(400, ANSWER)])) as player:
+    with Player(lambda *_: Play([(1000, ANSWER)])) as player:
         done = replay(player.url(), schedule([i * 0.02 for i in range(10)]))
     assert done.rows["sent_s"].max() < done.rows["first_token_s"].min()
 
@@ -99,12 +100,26 @@ def test_a_dead_kept_connection_is_tried_once_more() -> None:
     assert "reconnected" in done.flags(1)
 
 
-@pytest.mark.parametrize("end", ["close", "reset"])
+def test_an_idle_limit_of_nothing_is_refused() -> None:
+    """It would end every stream at its second token."""
+    with pytest.raises(UsageError, match="--timeout"):
+        SenderOptions(idle_timeout_s=0.0)
+
+
+def test_a_fresh_connection_that_dies_is_not_tried_again() -> None:
+    """Opened ahead for this request and closed upon it: that is the server's doing, and a second try more load."""
+    with Player(lambda *_: Play([], "close")) as player:
+        done = replay(player.url(), schedule([0.2]))
+    assert "connection_lost" == done.outcome(0)
+    assert (0, 1) == (done.rows["reconnects"][0], done.rows["attempts"][0])
+
+
+@pytest.mark.parametrize("end", ["close", "reset", "stall"])
 def test_an_end_after_the_finish_reason_is_no_failure(end: str) -> None:
     """All tokens and the finish reason came: how the connection ended is a flag."""
     tail = chunk(completion_event(" b", "length"))
     with Player(lambda *_: Play([(0, HEAD + chunk(completion_event(" a")) + tail)], end)) as player:
-        done = replay(player.url(), schedule([0.0]))
+        done = replay(player.url(), schedule([0.0]), idle_timeout_s=0.2)
     assert "ok" == done.outcome(0)
     assert {"unclean_close", "missing_done"} <= done.flags(0)
 

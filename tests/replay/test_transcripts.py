@@ -14,6 +14,7 @@ import pytest
 from loadtest.replay.answer import Answer
 from loadtest.replay.dialects import DIALECTS, Dialect
 from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.stamps import NO_STAMP
 from metrics.records import Flag, Outcome
 
 HERE = Path(__file__).parent / "transcripts"
@@ -33,7 +34,7 @@ def played(case: dict[str, Any], reads: list[bytes], *, keep_text: bool) -> Answ
     """The reads as a connection would hand them over, in small batches, and then the close."""
     answer = Answer(dialect_of(case), keep_text=keep_text)
     for start in range(0, len(reads), 5):
-        answer.feed([(number + 1, [], data) for number, data in enumerate(reads[start : start + 5], start)])
+        answer.feed([(number + 1, NO_STAMP, data) for number, data in enumerate(reads[start : start + 5], start)])
     if case["ended"] == "eof" and not answer.complete:
         answer.close(10**9)
     return answer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.replay.wire import FramingError, ResponseParser
+from loadtest.replay.wire import FramingError, ResponseParser, retry_after_s
 from tests.replay.player import LAST_CHUNK, chunk, response_head
 from tests.replay.streams import cuts_of
 
@@ -96,6 +96,34 @@ def test_what_is_not_http_is_refused(raw: bytes) -> None:
     """Another protocol, HTTP/2 and an endless head are errors, not answers."""
     with pytest.raises(FramingError):
         ResponseParser().feed(raw)
+
+
+@pytest.mark.parametrize(
+    ("value", "date", "seconds"),
+    [
+        ("2", "", 2.0),
+        ("1.5", "", 1.5),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", 0.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", "", None),
+        ("soon", "Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("", "", None),
+        ("-1", "", None),
+        ("1.", "", 1.0),
+        (".", "", None),
+    ],
+)
+def test_retry_after_in_seconds_or_as_a_date(value: str, date: str, seconds: float | None) -> None:
+    """A date counts from the server's own clock, so that the client's does not matter."""
+    assert seconds == retry_after_s({"retry-after": value, "date": date})
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_head_beyond_its_limit_is_refused_however_it_is_cut(whole: bool) -> None:
+    """One read that holds all of it is no way round the limit."""
+    head = response_head(200, {"X-Long": "x" * 70_000})
+    with pytest.raises(FramingError, match="65536"):
+        feed_all([head] if whole else [head[:66_000], head[66_000:]])
 
 
 @given(st.data(), st.binary(max_size=400))

@@ -183,7 +183,7 @@ def _check_present(path: Path, columns: Sequence[str], table: Table) -> None:
         raise WorkloadError(
             f"{path} lacks {_listed(missing)} of the {table.name} format; it has {_listed(columns)}.",
             code="missing_column",
-            hint=f"A {table.name} table has the columns {', '.join(table.required)}.",
+            hint=f"The columns of {table.name} are {', '.join(table.required)}.",
         )
 
 

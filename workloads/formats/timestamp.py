@@ -10,7 +10,8 @@ from functools import lru_cache
 _LIMIT_NS = 2**62  # about 1824 to 2116: differences of two instants stay inside 64 bits
 
 _CALENDAR = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,]([0-9]+))?\s?(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,]([0-9]+))?"
+    r"\s?(Z|z|UTC|[+-][0-9]{2}:?(?:[0-9]{2})?)?"
 )
 
 
@@ -56,7 +57,7 @@ def _second(text: str, zone: str | None) -> int:
 
 
 def _zone(text: str | None) -> timezone:
-    if text is None or text in "Zz":
+    if text is None or text in ("Z", "z", "UTC"):
         return UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
     offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

@@ -1,12 +1,14 @@
 """OpenAI chat and text completions, with the dialects of vLLM, SGLang, llama.cpp, TGI and gateways.
 
 A token event has non-empty content, text, reasoning or tool-call name/arguments; white space is not empty
-(docs/definitions.md). The typed decoder is the quick way; anything it refuses is read again without types,
-because a field of an unexpected type must not cost the tokens beside it.
+(docs/definitions.md). The typed decoder is the quick way; anything it refuses is read again without types and
+as Python's own reader takes it (NaN, half a surrogate pair, a byte that is no UTF-8), because what is wrong with
+one field must not cost the tokens beside it.
 """
 
 from __future__ import annotations
 
+import json
 from math import nan
 from typing import Any
 
@@ -15,6 +17,8 @@ import msgspec
 from loadtest.replay.dialects.dialect import Ask, Dialect, Piece, Spans
 
 DONE = b"[DONE]"
+# How servers say that they gave an answer up: vLLM and SGLang, OpenRouter, DeepSeek.
+_BROKEN_OFF = {"abort", "aborted", "error", "cancelled", "canceled", "insufficient_system_resource"}
 
 
 class _Function(msgspec.Struct):
@@ -30,15 +34,9 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
     function_call: _Function | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
 
 
 class _Details(msgspec.Struct):
@@ -54,6 +52,15 @@ class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens_details: _Details | None = None
     prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw | None = None
 
 
 class _Timings(msgspec.Struct):
@@ -80,7 +87,6 @@ class _Chunk(msgspec.Struct):
     metrics: _Metrics | None = None
     error: msgspec.Raw | None = None
     object: str | None = None
-    detail: msgspec.Raw | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -90,11 +96,10 @@ def read(data: bytes) -> Piece:
     """Read one event's JSON; never raises: what cannot be read comes back as `malformed`."""
     try:
         chunk = _decode(data)
-    except msgspec.ValidationError:
-        return _read_untyped(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Piece(malformed=True)
-    if chunk.error is not None or chunk.object == "error" or (chunk.choices is None and chunk.detail is not None):
+        return _read_untyped(data)
+    silent = chunk.choices is None and chunk.usage is None and chunk.timings is None
+    if silent or chunk.error is not None or chunk.object == "error":
         return _read_untyped(data)
     piece = Piece()
     for choice in chunk.choices or ():
@@ -117,12 +122,18 @@ def _spans(*known: float | None) -> Spans:
 def _add_choice(piece: Piece, choice: _Choice) -> None:
     if choice.finish_reason:
         piece.finish_reason = choice.finish_reason
+        if choice.finish_reason in _BROKEN_OFF:
+            piece.error = f"the server gave the answer up: finish_reason {choice.finish_reason}"
+    if choice.error is not None:  # OpenRouter's place for it
+        piece.error = error_text({"error": msgspec.json.decode(choice.error)}) or piece.error
+    if choice.usage is not None:
+        _add_usage(piece, choice.usage)
     if choice.text:
         piece.text += choice.text
     delta = choice.delta or choice.message
     if delta is not None:
-        if delta.content:
-            piece.text += delta.content
+        for text in (delta.content, delta.refusal):
+            piece.text += text or ""
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             piece.reasoning += thought
@@ -147,8 +158,8 @@ def _add_usage(piece: Piece, usage: _Usage) -> None:
 def _read_untyped(data: bytes) -> Piece:
     """The tolerant reading: keep every field that has the type it should have."""
     try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = json.loads(data.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
         return Piece(malformed=True)
     if not isinstance(document, dict):
         return Piece(malformed=document is not None)  # llama.cpp was recorded sending `data: null`
@@ -194,12 +205,22 @@ def _coerce_choice(choice: dict[str, Any]) -> _Choice:
             _string(raw.get("content")),
             _string(raw.get("reasoning_content")),
             _string(raw.get("reasoning")),
+            _string(raw.get("refusal")),
             [_ToolCall(_function(c.get("function"))) for c in calls if isinstance(c, dict)]
             if isinstance(calls, list)
             else None,
             _function(raw.get("function_call")),
         )
-    return _Choice(delta, None, _string(choice.get("text")), _string(choice.get("finish_reason")))
+    reason, usage, error = (choice.get(name) for name in ("finish_reason", "usage", "error"))
+    reason = reason.get("type") if isinstance(reason, dict) else reason  # SGLang's own form
+    return _Choice(
+        delta,
+        None,
+        _string(choice.get("text")),
+        _string(reason),
+        _coerce_usage(usage) if isinstance(usage, dict) else None,
+        msgspec.Raw(_json(error).encode()) if error else None,
+    )
 
 
 def _function(value: object) -> _Function | None:
@@ -208,12 +229,14 @@ def _function(value: object) -> _Function | None:
         return None
     arguments = value.get("arguments")
     if isinstance(arguments, (dict, list)) and arguments:
-        arguments = msgspec.json.encode(arguments).decode()
+        arguments = _json(arguments)
     return _Function(_string(value.get("name")), _string(arguments))
 
 
 def _string(value: object) -> str | None:
-    """Text, or the text parts of a content list (`[{"type": "text", "text": ...}]`)."""
+    """Text, or the text parts of a content list (`[{"type": "text", "text": ...}]`), or a number without its quotes."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _json(value)
     if isinstance(value, list):
         return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
     return value if isinstance(value, str) else None
@@ -233,14 +256,28 @@ def error_text(document: dict[str, Any]) -> str | None:
     if error:
         if isinstance(error, dict):
             message = error.get("message") or error.get("error") or error.get("type") or error
-            return message if isinstance(message, str) else msgspec.json.encode(message).decode()
-        return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+            return message if isinstance(message, str) else _json(message)
+        return error if isinstance(error, str) else _json(error)
     if document.get("object") == "error":
         return str(document.get("message") or "the server sent an error object")
-    detail = document.get("detail")
-    if detail and "choices" not in document:
-        return detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
-    return None
+    if "choices" in document:
+        return None
+    codes = [document.get(name) for name in ("code", "status", "status_code", "statusCode")]
+    coded = any(isinstance(code, int) and code >= 400 for code in codes)  # a `status` alone may be a progress report
+    found = document.get("detail") or document.get("errors") or (document.get("message") if coded else None)
+    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict):
+        found = found[0].get("message") or found
+    return (found if isinstance(found, str) else _json(found)) if found else None
+
+
+def named_error(data: bytes) -> str:
+    """What an event named `error` says: the message of an object, else its text."""
+    piece = _read_untyped(b'{"error":%s}' % data)
+    return piece.error or data.decode("utf-8", "replace")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 # --- asking --------------------------------------------------------------------------------------------------------

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 ATTEMPTS = 3
+# Other names under which a case may give an option of a replay.
+ALIASES = {"rate": "rate_per_s", "max_requests": "requests", "limit": "requests", "speedup": "speed"}
+
+
+def options_of(case: dict[str, Any]) -> dict[str, Any]:
+    """A case's options by the names that the kinds use."""
+    return {ALIASES.get(name, name): value for name, value in case.get("options", {}).items()}
 
 
 def undisturbed(play: Callable[[], None]) -> None:

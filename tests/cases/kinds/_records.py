@@ -294,12 +294,12 @@ class Figures:
     def _completed_per_s(self) -> float | None:
         return self.summary.rates.completed_per_s
 
-    _request_throughput = _completed_per_s
+    _request_throughput = _requests_per_s = _completed_per_s
 
     def _output_tokens_per_s(self) -> float | None:
         return self.summary.rates.output_tokens_per_s
 
-    _mean_tokens_per_s = _output_tokens_per_s
+    _tokens_per_s = _mean_tokens_per_s = _output_tokens_per_s
 
     def _output_tokens_per_s_per_gpu(self) -> float | None:
         return self.summary.rates.output_tokens_per_s_per_gpu

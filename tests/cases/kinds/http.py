@@ -16,6 +16,7 @@ from metrics.slo import SLO, attain
 from tests.replay.player import LAST_CHUNK, Play, Player, Received, chunk, response_head
 from tests.replay.replaying import Replayed, replay, schedule
 
+RUN_KEYS = {"preflight", "exit_code_nonzero", "report_must_contain", "report_must_not_contain"}
 _EVENT = b'data: {"choices":[{"index":0,"text":" token","finish_reason":%s}]}\n\n'
 _ANSWER = (
     response_head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
@@ -38,7 +39,7 @@ def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     with Player(lambda _received, _number: Play([(0, raw)], _end_of(raw))) as player:
         if "outcome" in expected:
             _compare_row(replay(player.url(), schedule([0.0])), 0, expected)
-        if {"preflight", "report_must_contain", "report_must_not_contain"} & set(expected):
+        if RUN_KEYS & set(expected):
             _compare_run(player, expected)
 
 
@@ -71,9 +72,10 @@ def _compare_row(replayed: Replayed, index: int, expected: dict[str, Any]) -> No
         assert expected["outcome"] == ("ok" if outcome == "ok" else "error")
     if expected.get("error_class"):
         assert expected["error_class"] == outcome
-    for key in ("attempts", "reconnects"):
+    for key in ("attempts", "reconnects", "output_tokens", "token_events"):
         if key in expected:
             assert expected[key] == row[key], key
+    assert set(expected.get("flags", ())) <= replayed.flags(index)
     if "first_token_ms" in expected and expected["first_token_ms"] is None:
         assert np.isnan(row["first_token_s"])
     if "retry_after_s" in expected:
@@ -97,6 +99,8 @@ def _compare_run(player: Player, expected: dict[str, Any]) -> None:
         command = [sys.executable, "-P", "-m", "loadtest.cli.main", "run", "--target", player.url(), "--model", "x"]
         command += ["--trace", "azure-conv", "--requests", "3", "--rate", "50", "--slo", "ttft=1s,tpot=1s"]
         done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=120, check=False)
+        if "exit_code_nonzero" in expected:
+            assert expected["exit_code_nonzero"] == (done.returncode != 0)
         if expected.get("preflight") == "fail":
             assert done.returncode != 0
             sent = [r for r in player.received[before:] if b'"max_tokens"' in r.body]

@@ -17,8 +17,9 @@ import numpy as np
 from loadtest.supervise import Server, python_module
 from metrics import rundir
 from metrics.latency import ttft_s
-from metrics.records import Rows
-from tests.cases.kinds import undisturbed
+from metrics.records import RecordTable, Rows
+from tests.cases.kinds import options_of, undisturbed
+from tests.cases.kinds._records import COMMENTS, Figures, slo_of
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 100
@@ -39,7 +40,13 @@ FLAGS: dict[str, tuple[str, str]] = {
     "seed": ("--seed", "{}"),
     "slo": ("--slo", "{}"),
     "api": ("--api", "{}"),
+    "arrivals": ("--arrivals", "{}"),
+    "shape": ("--shape", "{}"),
+    "think_s": ("--think", "{}s"),
+    "abort_on": ("--abort-on", "{}"),
+    "spin_us": ("--spin-us", "{}"),
 }
+OBJECTIVES = {"ttft_s", "tpot_s", "e2e_s", "target_attainment"}  # become --slo
 WARNINGS = {"client_limited": "not_open_loop"}  # what cases call it -> the finding's code
 
 
@@ -50,8 +57,12 @@ class Played:
     code: int
     stdout: str
     summary: dict[str, Any]
-    rows: Rows
+    table: RecordTable
     server: dict[str, Any]
+
+    @property
+    def rows(self) -> Rows:
+        return self.table.rows
 
     @property
     def findings(self) -> set[str]:
@@ -59,32 +70,33 @@ class Played:
 
 
 def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Play the case and compare every expected key."""
-    unknown = expected.keys() - CHECKS.keys() - {"why", "note"}
-    assert not unknown, f"keys this kind does not check: {sorted(unknown)}"
+    """Play the case and compare every expected key: those of CHECKS, and every figure of a metrics case."""
     undisturbed(lambda: _play_and_compare(case_dir, case, expected))
 
 
 def _play_and_compare(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="goodput-case-") as folder:
         played = play(case_dir, case, Path(folder))
+    figures = Figures(played.table, options_of(case))
     for key, value in expected.items():
         if key in CHECKS:
             CHECKS[key](played, value)
+        elif key not in COMMENTS:
+            figures.check({key: value})
 
 
 def play(case_dir: Path, case: dict[str, Any], folder: Path) -> Played:
     """`goodput run` in a process of its own against the scripted server in another."""
     script = case_dir / "server.json"
     settings = json.loads(script.read_text(encoding="utf-8")) if script.exists() else {}
-    trace = in_milliseconds(case_dir / "trace.jsonl", case.get("time_unit", "s"), folder)
+    (trace,) = case_dir.glob("trace.*")
+    if trace.suffix == ".jsonl":
+        trace = in_milliseconds(trace, case.get("time_unit", "s"), folder)
     argv = python_module("tests.load_server", json.dumps(settings))
     with Server(argv, log=folder / "server.log", env={"PYTHONPATH": str(ROOT)}) as server:
         words = ["run", "--target", server.url, "--trace", str(trace), "--out", str(folder / "run"), "--json"]
-        if "slo" not in case.get("options", {}):
-            words += ["--slo", "ttft=1s"]
         done = subprocess.run(
-            python_module("loadtest.cli.main", *words, *flags(case.get("options", {}))),
+            python_module("loadtest.cli.main", *words, *flags(options_of(case))),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -92,8 +104,8 @@ def play(case_dir: Path, case: dict[str, Any], folder: Path) -> Played:
             check=False,
         )
     assert done.stdout, done.stderr
-    rows = rundir.load(folder / "run").table.rows
-    return Played(done.returncode, done.stdout, json.loads(done.stdout), rows, settings)
+    table = rundir.load(folder / "run").table
+    return Played(done.returncode, done.stdout, json.loads(done.stdout), table, settings)
 
 
 def in_milliseconds(path: Path, unit: str, folder: Path) -> Path:
@@ -107,9 +119,12 @@ def in_milliseconds(path: Path, unit: str, folder: Path) -> Path:
 
 
 def flags(options: dict[str, Any]) -> list[str]:
-    unknown = options.keys() - FLAGS.keys()
+    """The command's options; without objectives of its own a case gets TTFT within a second."""
+    given = {key: value for key, value in options.items() if key not in OBJECTIVES}
+    given.setdefault("slo", slo_of(options) or "ttft=1s")
+    unknown = given.keys() - FLAGS.keys()
     assert not unknown, f"options this kind does not know: {sorted(unknown)}"
-    return [word for key, value in options.items() for word in (FLAGS[key][0], FLAGS[key][1].format(value))]
+    return [word for key, value in given.items() for word in (FLAGS[key][0], FLAGS[key][1].format(value))]
 
 
 def lateness_of_last(played: Played, limit_ms: float) -> None:

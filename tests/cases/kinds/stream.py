@@ -62,7 +62,7 @@ def play_of(case_dir: Path, case: dict[str, Any]) -> Play:
     for at_ms, count in json.loads((case_dir / case["timeline"]).read_text()):
         piece = body[position : position + count]
         position += count
-        writes.append((at_ms, chunk(piece) if framing == "chunked" else piece))
+        writes.append((at_ms, chunk(piece) if framing == "chunked" and piece else piece))
     if framing == "chunked" and end == "clean":
         at_ms, data = writes[-1]
         writes[-1] = (at_ms, data + LAST_CHUNK)
@@ -74,7 +74,8 @@ def compare(replayed: Replayed, received: Received, expected: dict[str, Any]) ->
     """Every value of expected.json, times against the player's own write stamps."""
     row, answer = replayed.rows[0], replayed.exchanges[0].answer if replayed.exchanges else None
     outcome = replayed.outcome(0)
-    assert expected["outcome"] == ("ok" if outcome == "ok" else "error")
+    if "outcome" in expected:
+        assert expected["outcome"] == ("ok" if outcome == "ok" else "error")
     if expected.get("error_class"):
         assert expected["error_class"] == outcome
     for key, column in (("output_tokens", "output_tokens"), ("token_events", "token_events")):
@@ -110,7 +111,9 @@ def _compare_text(answer: Any, expected: dict[str, Any]) -> None:
 def _compare_times(replayed: Replayed, received: Received, expected: dict[str, Any]) -> None:
     tolerance_ns = expected.get("tolerance_ms", 15) * 1e6
     events_ns = replayed.event_ns(0)
-    if expected.get("first_token_ms") is None:
+    if "first_token_ms" not in expected:
+        return
+    if expected["first_token_ms"] is None:
         assert np.isnan(replayed.rows["first_token_s"][0])
         return
     planned = [expected["first_token_ms"]]

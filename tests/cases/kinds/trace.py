@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.kinds import options_of
 from workloads.combine import merge
 from workloads.describe import describe
 from workloads.errors import WorkloadError
@@ -24,9 +25,10 @@ from workloads.trace import Trace
 
 def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     """Read the file by its content and by its stated format, apply the options, compare every expected key."""
-    options = dict(case.get("options", {}))
+    options = options_of(case)
     columns = Columns.parse(options.pop("columns")) if "columns" in options else None
-    read = partial(_read, [case_dir / name for name in case["files"]], columns=columns)
+    zeros = {"zero_tokens": options.pop("zero_tokens")} if "zero_tokens" in options else {}
+    read = partial(_read, [case_dir / name for name in case["files"]], columns=columns, **zeros)
     unknown = expected.keys() - _CHECKS.keys() - {"error", "missing", "tolerance_s", "why", "alternative"}
     assert not unknown, f"keys this kind does not check: {sorted(unknown)}"
     if expected.get("error"):
@@ -110,6 +112,9 @@ _CHECKS: dict[str, Callable[[Trace, Any, float], None]] = {
     "arrivals_s": _check_arrivals,
     "prompt_tokens": lambda trace, expected, _: _equal(expected, trace.prompt_tokens.tolist()),
     "output_tokens": lambda trace, expected, _: _equal(expected, trace.output_tokens.tolist()),
+    "session": lambda trace, expected, _: _equal(expected, None if trace.session is None else trace.session.tolist()),
+    "span_s": lambda trace, expected, tolerance_s: _equal(pytest.approx(expected, abs=tolerance_s), trace.span_s),
+    "mean_rate_per_s": lambda trace, expected, _: _equal(pytest.approx(expected), trace.mean_rate_per_s),
     "count": lambda trace, expected, _: _equal(expected, len(trace)),
     "rejected": _check_rejected,
     "warnings": _check_warnings,
