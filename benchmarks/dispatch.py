@@ -1,12 +1,14 @@
 """How late requests leave: a thousand a second beside 500 live streams, a replayed trace, and a burst of 1,000.
 
 Send lag is `sent - scheduled` as `goodput run` records it, the client on one CPU and the C mock server on another. In
-a burst every request is due at one instant, so its lag is the time to hand them all to the kernel: shown apart.
+a burst every request is due at one instant, so its lag is the time to hand them all to the kernel: shown apart. The
+floor is a process that does nothing but wake at a thousand instants a second.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,8 @@ import numpy as np
 
 from benchmarks.mock import mock_server, pinned
 from benchmarks.targets import Target, conclude, say
+from loadtest import clock
+from loadtest.replay.reactor import EpollReactor
 from metrics import rundir
 from metrics.records import Outcome
 
@@ -45,11 +49,14 @@ def main() -> int:
     """Interleaved rounds; medians of each scene's percentiles."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--floor", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    lags: dict[str, list[tuple[float, float, float]]] = {"steady": [], "trace": [], "burst": []}
+    if options.floor:
+        return _wake_only()
+    lags: dict[str, list[tuple[float, float, float]]] = {"floor": [], "steady": [], "trace": [], "burst": []}
     for number in range(options.rounds):
         for scene, found in lags.items():
-            found.append(one_round(scene))
+            found.append(_floor() if scene == "floor" else one_round(scene))
             half, most, last = found[-1]
             say(f"round {number + 1} {scene:<7} send lag p50 {half:.3f}  p99 {most:.3f}  max {last:.3f} ms")
     targets = []
@@ -89,6 +96,31 @@ def one_round(scene: str) -> tuple[float, float, float]:
     lag_ms = (rows["sent_s"] - rows["scheduled_s"])[short if scene == "steady" else slice(None)] * 1e3
     half, most, last = np.percentile(lag_ms, [50, 99, 100])
     return float(half), float(most), float(last)
+
+
+def _floor() -> tuple[float, float, float]:
+    command = [*pinned(CLIENT_CPU), sys.executable, "-m", "benchmarks.dispatch", "--floor"]
+    half, most, last = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return half, most, last
+
+
+def _wake_only() -> int:
+    """Wake at RATE_PER_S instants a second and print how late: p50, p99 and max in ms."""
+    reactor = EpollReactor()
+    late_ns: list[int] = []
+    first_ns = clock.monotonic_ns() + 100_000_000
+    instants = [first_ns + i * 1_000_000_000 // RATE_PER_S for i in range(RATE_PER_S * 2)]
+
+    def awake() -> None:
+        late_ns.append(clock.monotonic_ns() - instants[len(late_ns)])
+        if len(late_ns) < len(instants):
+            deadline.arm(instants[len(late_ns)])
+
+    deadline = reactor.deadline(awake)
+    deadline.arm(instants[0])
+    reactor.run_until(lambda: len(late_ns) == len(instants))
+    say(json.dumps((np.percentile(late_ns, [50, 99, 100]) / 1e6).tolist()))
+    return 0
 
 
 def _median(found: list[tuple[float, float, float]], which: int) -> float:
