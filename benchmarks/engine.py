@@ -173,9 +173,7 @@ def answer(bench: Bench, prompts: list[list[int]]) -> list[list[int]]:
     """All prompts in one iteration each, then 31 decode steps of all."""
     pool = BlockPool(bench.pool.free, BLOCK)
     held = [pool.take((256 + 32) // BLOCK) for _ in prompts]
-    tokens = [
-        bench.runner.run([Piece(prompt, 0, blocks, ASK)]) for prompt, blocks in zip(prompts, held, strict=True)
-    ]
+    tokens = [bench.runner.run([Piece(prompt, 0, blocks, ASK)]) for prompt, blocks in zip(prompts, held, strict=True)]
     for step in range(31):
         pieces = [Piece(got[-1:], 256 + step, blocks, ASK) for got, blocks in zip(tokens, held, strict=True)]
         for got, token in zip(tokens, bench.runner.run(pieces), strict=True):

@@ -226,9 +226,9 @@ def is_known_model(name: str) -> bool:
     return name in MODELS or name.endswith(".json")
 
 
-def to_model(fits: Sequence[Fitted], source: str) -> Model:
-    """A file for `model=FILE.json`: the known model's facts with these profiles; all fits are of one model."""
-    base = load_model(fits[0].model)
+def to_model(fits: Sequence[Fitted], source: str, base: Model | None = None) -> Model:
+    """A file for `model=FILE.json`: the known model's facts (or `base`) with these profiles; fits are of one model."""
+    base = base or load_model(fits[0].model)
     return msgspec.structs.replace(
         base,
         source=f"goodput calibrate: {source}",

@@ -168,7 +168,7 @@ TORCH_OPTIONS: Final[dict[str, Option]] = {
     "kv_link_latency_us": Option(_not_negative, 0.0, "disaggregated"),
     "kv_transfer": OPTIONS["kv_transfer"],
     "layerwise_min_tokens": Option(_at_least(1), 512, "disaggregated"),
-    "kv_lease_s": Option(_positive, 30.0, "disaggregated"),
+    "kv_lease_s": Option(_positive, 3.0, "disaggregated"),
     "on_worker_failure": Option(_one_of("fail", "recompute"), "fail"),
     "max_num_batched_tokens": OPTIONS["max_num_batched_tokens"],
     "max_num_seqs": OPTIONS["max_num_seqs"],

@@ -1,10 +1,10 @@
 """A performance model of a live server: a star of measured points, repeats, and mixed points to check the fit on.
 
-    probe    one request: about how fast is it?
-    star     prompts of 128 to 8,192 tokens alone; batches of 1 to 64 prompts of 512: each a few times, in turn
+    probe    does it stream a request to its end?
+    star     prompts of 32 to 8,192 tokens alone; batches of 2 to 64 prompts of 512: each a few times, in turn
     mixed    a prompt that arrives among 8 decodes: not fitted, says what the model is worth where nothing was measured
 
-Everything is one schedule per phase, replayed like any other; episodes that ran into each other are left out. A prompt
+Every episode is a schedule of its own, replayed like any other, and begins when the one before has ended. A prompt
 alone gives a prefill point (its TTFT, with whatever HTTP and scheduling cost) and a decode point; a batch gives a
 decode point from the time in which all of it decodes.
 """
@@ -30,20 +30,20 @@ from loadtest.calibrate import Fitted, Group
 from loadtest.errors import TargetError
 from loadtest.replay.sender import SenderOptions
 from loadtest.target import LoadSettings, Target
+from loadtest.workload import fresh_salt
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
 from workloads.schedule import Schedule
 
 Measure = Callable[[Schedule], RecordTable]
 
-PAUSE_S = 0.3  # between episodes
 FEWEST_TOKENS = 3  # of a batch, while all of it decodes
 
 
 class Design(NamedTuple):
     """What to measure; a point of the star has `output` tokens."""
 
-    prompts: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096, 8192)
+    prompts: tuple[int, ...] = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
     batches: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
     batch_prompt: int = 512
     output: int = 64
@@ -51,16 +51,24 @@ class Design(NamedTuple):
     mixed: tuple[int, ...] = (256, 512, 1024, 2048)
     mixed_batch: int = 8
 
-    def within(self, max_model_len: int | None) -> Design:
-        """Without what the model's context cannot hold."""
-        most = (max_model_len or 1 << 30) - self.output
+    def within(self, max_model_len: int | None, max_num_seqs: int | None = None) -> Design:
+        """Without what the model's context or the server's batch cannot hold."""
+        most, together = (max_model_len or 1 << 30) - self.output, max_num_seqs or 1 << 30
         return self._replace(
-            prompts=tuple(n for n in self.prompts if n <= most), mixed=tuple(n for n in self.mixed if n <= most)
+            prompts=tuple(n for n in self.prompts if n <= most),
+            mixed=tuple(n for n in self.mixed if n <= most),
+            batches=tuple(batch for batch in self.batches if batch <= together),
+            mixed_batch=min(self.mixed_batch, max(1, together - 1)),
         )
 
 
 QUICK = Design(
-    prompts=(128, 512, 1024, 2048, 4096, 8192), batches=(2, 8, 32), output=16, repeats=1, mixed=(1024,), mixed_batch=4
+    prompts=(32, 128, 512, 1024, 2048, 4096, 8192),
+    batches=(2, 8, 32),
+    output=16,
+    repeats=1,
+    mixed=(1024,),
+    mixed_batch=4,
 )
 
 
@@ -93,10 +101,10 @@ def calibrate_live(group: Group, measure: Measure, design: Design, per_context_t
 
     Without `per_context_token_ms` (known hardware and model) the cost of context is fitted too.
     """
-    scale = _probe(measure, design)
+    _probe(measure, design)
     star = [Episode(n, 1, design.output) for n in design.prompts]
     star += [Episode(design.batch_prompt, batch, design.output) for batch in design.batches]
-    seen = _play(measure, star * design.repeats, scale)
+    seen = _play(measure, star * design.repeats)
     prefill = [
         PrefillPoint(e.prompt, e.prompt**2, median(run.ttft_ms for run in runs))
         for e, runs in seen.items()
@@ -109,7 +117,12 @@ def calibrate_live(group: Group, measure: Measure, design: Design, per_context_t
             hint="calibrate a server that nobody else uses, one instance of it",
             code="too_few_points",
         )
-    profile = Profile(group.hardware, group.tp, fit_prefill(prefill), fit_decode(decode, per_context_token_ms))
+    profile = Profile(
+        group.hardware,
+        group.tp,
+        fit_prefill(prefill, plain_sum=True),
+        fit_decode(decode, per_context_token_ms, alone_apart=True),
+    )
     return Fitted(
         group.model,
         profile,
@@ -129,79 +142,55 @@ class Run(NamedTuple):
     worst_gap_ms: float
 
 
-class Scale(NamedTuple):
-    """About how long things take: enough to keep episodes apart."""
-
-    ttft_s: float
-    step_s: float
-
-    def lasts(self, episode: Episode) -> float:
-        """More than the episode will take."""
-        tokens = episode.prompt * episode.batch + episode.late
-        prefill_s = 2 * self.ttft_s * max(1.0, tokens / 512)
-        return prefill_s + 1.5 * episode.output * self.step_s * (1 + episode.batch / 16) + PAUSE_S
-
-
-def _probe(measure: Measure, design: Design) -> Scale:
-    """The second of two requests: the first may find the server cold."""
-    episode = Episode(design.batch_prompt, 1, 16)
+def _probe(measure: Measure, design: Design) -> None:
+    """Two requests: the first may find the server cold, and none of the star should."""
     for _ in range(2):
-        table = measure(_schedule([(0.0, episode)]))
-        rows = table.rows
+        rows = measure(_schedule(Episode(design.batch_prompt, 1, 16))).rows
         if len(rows) != 1 or rows["outcome"][0] != Outcome.OK or rows["output_tokens"][0] < 2:
             raise TargetError(
                 "the server does not stream a request of 16 tokens to its end",
                 hint="try `goodput run --target URL --requests 1`",
                 code="cannot_calibrate",
             )
-    ttft_s = float(rows["first_token_s"][0] - rows["sent_s"][0])
-    return Scale(
-        ttft_s, float(rows["last_token_s"][0] - rows["first_token_s"][0]) / (int(rows["output_tokens"][0]) - 1)
-    )
 
 
-def _play(measure: Measure, episodes: Sequence[Episode], scale: Scale) -> Mapping[Episode, list[Run]]:
+def _play(measure: Measure, episodes: Sequence[Episode]) -> Mapping[Episode, list[Run]]:
     """Measure the episodes one after the other; what each showed, by episode."""
-    starts = np.cumsum([0.0, *(scale.lasts(episode) for episode in episodes)])
-    table = measure(_schedule(list(zip(starts.tolist(), episodes, strict=False))))
     found: dict[Episode, list[Run]] = defaultdict(list)
-    row = 0
-    for episode, end in zip(episodes, starts[1:].tolist(), strict=True):
-        rows = slice(row, row := row + episode.batch + bool(episode.late))
-        if (table.rows["outcome"][rows] == Outcome.OK).all() and table.rows["done_s"][rows].max() < end:
-            found[episode].append(_run(table, rows, episode))
+    for episode in episodes:
+        table = measure(_schedule(episode))
+        if (table.rows["outcome"] == Outcome.OK).all():
+            found[episode].append(_run(table, episode))
     return found
 
 
-def _schedule(episodes: Sequence[tuple[float, Episode]]) -> Schedule:
-    arrivals = [(at, e.prompt, e.output) for at, e in episodes for _ in range(e.batch)]
-    arrivals += [(at + e.late_s, e.late, 2) for at, e in episodes if e.late]
-    order = sorted(range(len(arrivals)), key=lambda index: arrivals[index][0])
-    scheduled, prompts, outputs = (np.array(column) for column in zip(*(arrivals[i] for i in order), strict=True))
-    count = len(arrivals)
+def _schedule(episode: Episode) -> Schedule:
+    """An episode's requests; their prompts are new, so that no prefix cache knows them."""
+    batch, late = episode.batch, bool(episode.late)
+    count = batch + late
     return Schedule(
         request_id=np.arange(count),
-        scheduled_s=scheduled,
-        prompt_tokens=prompts,
-        max_tokens=outputs,
+        scheduled_s=np.array([0.0] * batch + [episode.late_s] * late),
+        prompt_tokens=np.array([episode.prompt] * batch + [episode.late] * late),
+        max_tokens=np.array([episode.output] * batch + [2] * late),
         session=np.full(count, -1),
         slo_class=np.zeros(count, dtype=np.uint8),
         warmup=np.zeros(count, dtype=bool),
         seed=0,
-        salt="calibrate",
+        salt=fresh_salt(),
         trace_name="star design",
         trace_hash="",
     )
 
 
-def _run(table: RecordTable, rows: slice, episode: Episode) -> Run:
-    table_rows = table.rows[rows][: episode.batch]
-    ttft_ms = float(np.median(table_rows["first_token_s"] - table_rows["sent_s"])) * 1e3
-    tokens = [_token_times(table, row) for row in range(rows.start, rows.start + episode.batch)]
+def _run(table: RecordTable, episode: Episode) -> Run:
+    rows = table.rows[: episode.batch]
+    ttft_ms = float(np.median(rows["first_token_s"] - rows["sent_s"])) * 1e3
+    tokens = [_token_times(table, row) for row in range(episode.batch)]
     begin, end = max(times[0] for times in tokens), min(times[-1] for times in tokens)
     inside = [np.flatnonzero((times > begin + 1e-9) & (times <= end + 1e-9)) for times in tokens]
     steps = min(len(indices) for indices in inside)
-    since = float(table.rows["sent_s"][rows][-1])  # the late prompt's arrival, if there is one
+    since = float(table.rows["sent_s"][-1])  # the late prompt's arrival, if there is one
     worst_ms = max(float(np.diff(times)[times[1:] > since].max(initial=0.0)) for times in tokens) * 1e3
     if steps < FEWEST_TOKENS:
         return Run(ttft_ms, 0.0, 0.0, worst_ms)
@@ -228,10 +217,9 @@ def _mixed_error_percent(measure: Measure, design: Design, profile: Profile) -> 
     step_s = perf.decode_s(batch, batch * (prompt + design.output // 2))
     late_s = prefill_s + design.output / 2 * step_s
     episodes = [Episode(prompt, batch, design.output, late, late_s) for late in design.mixed]
-    seen = _play(measure, episodes * design.repeats, Scale(perf.prefill_s(512, 512**2), step_s))
-    errors = [
-        abs(_mixed_ms(perf, episode) / median(run.worst_gap_ms for run in runs) - 1) for episode, runs in seen.items()
-    ]
+    seen = _play(measure, episodes * design.repeats)
+    gaps = {episode: [run.worst_gap_ms for run in runs if run.worst_gap_ms] for episode, runs in seen.items()}
+    errors = [abs(_mixed_ms(perf, episode) / median(worst) - 1) for episode, worst in gaps.items() if worst]
     return 100 * float(np.mean(errors)) if errors else None
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.backends.perfmodel import PerfModel, load_model, load_perf_model
+from loadtest.backends.hardware import hardware
+from loadtest.backends.perfmodel import PerfModel, load_model, load_perf_model, model_of
+from loadtest.backends.shape import Shape
 from loadtest.calibrate import COLUMNS, TIMES, bounds, calibrate_csv, to_model
 from loadtest.deployment import Deployment
 from loadtest.errors import UsageError
@@ -86,6 +88,27 @@ def test_a_calibration_is_a_model_to_deploy(tmp_path: Path) -> None:
     )
     assert (64, 8192) == (slower.calibrated_batch, slower.calibrated_context)
     assert 8 == Deployment.parse(f"emulated:chunked,model={path}").gpus
+
+
+def test_a_calibration_of_a_cpu_is_deployed_as_one(tmp_path: Path) -> None:
+    """Its times are not checked against any peak, it costs nothing, and what was not measured there is refused."""
+    import msgspec
+
+    fits = calibrate_csv(table(tmp_path / "t.csv", star(50, model="tiny", gpu="cpu", tp=1))).fits
+    base = model_of(Shape(8, 512, 33.6e6, 33.6e6, 16384, 4.0), "tiny", "")
+    path = tmp_path / "tiny.json"
+    path.write_bytes(msgspec.json.encode(to_model(fits, "t.csv", base)))
+    deployment = Deployment.parse(f"emulated:chunked,model={path},hardware=cpu,num_gpu_blocks=4096")
+    perf = load_perf_model(str(path), "cpu", 1)
+    assert ("tiny", 1, 64) == (perf.model.model, deployment.gpus, perf.calibrated_batch)
+    assert 50 * load_perf_model("llama2-70b", "h100", 8).decode_s(8, 8000) == pytest.approx(
+        perf.decode_s(8, 8000), rel=0.02
+    )
+    assert 0 == hardware("cpu").gpu_hour_usd
+    with pytest.raises(UsageError, match="demo-8b was not measured with hardware=cpu"):
+        load_perf_model("demo-8b", "cpu", 1)
+    with pytest.raises(UsageError, match="outside 0 to 0 W"):
+        load_perf_model(str(path), "cpu", 1, 100.0)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3], ids=["seconds", "microseconds"])

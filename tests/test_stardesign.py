@@ -20,6 +20,7 @@ from metrics.records import Outcome, RecordTable
 from workloads.schedule import Schedule
 
 DEMO = Group("demo-8b", "h100", 1)
+FEWEST = Design(prompts=(128, 1024, 4096, 8192), batches=(8, 32), output=16, repeats=1, mixed=())
 WHOLE_PROMPTS = "model=demo-8b,max_num_batched_tokens=16384"
 
 
@@ -29,7 +30,7 @@ def test_a_simulated_server_gives_its_coefficients_back(arrangement: str) -> Non
     deployment = Deployment.parse(f"emulated:{arrangement},{WHOLE_PROMPTS}")
     fitted = calibrate_live(DEMO, lambda schedule: simulate(deployment, schedule), Design(), pinned_ms(DEMO))
     true = load_perf_model("demo-8b", "h100", 1).profile
-    assert (7, 13) == (fitted.prefill_points, fitted.decode_points)
+    assert (9, 15) == (fitted.prefill_points, fitted.decode_points)
     assert (9.888, 0.02647, 0.01063) == pytest.approx(
         (
             fitted.profile.prefill.base_ms,
@@ -51,9 +52,10 @@ def test_without_knowing_the_machine_context_is_fitted_too() -> None:
     assert 6.019e-5 == pytest.approx(fitted.profile.decode.per_context_token_ms, rel=1e-2)
 
 
-def test_the_design_keeps_to_the_servers_context() -> None:
-    """Prompts that would be refused are not asked for."""
-    assert (128, 256, 512, 1024) == Design().within(2000).prompts
+def test_the_design_keeps_to_the_servers_context_and_batch() -> None:
+    """Prompts that would be refused are not asked for, nor batches that would not all run."""
+    assert (32, 64, 128, 256, 512, 1024) == Design().within(2000).prompts
+    assert ((2, 4, 8), 7) == (lambda design: (design.batches, design.mixed_batch))(Design().within(None, 8))
     assert Design() == Design().within(None)
 
 
@@ -76,7 +78,7 @@ def test_a_live_emulated_server_is_measured_over_sockets(tmp_path: Path) -> None
         measure_with(lambda settings: LiveTarget(Endpoint.parse(server.url), settings)) as (measure, max_model_len),
     ):
         assert 16384 == max_model_len
-        fitted = calibrate_live(DEMO, measure, QUICK, pinned_ms(DEMO))
+        fitted = calibrate_live(DEMO, measure, FEWEST, pinned_ms(DEMO))
     true = load_perf_model("demo-8b", "h100", 1)
     found = fitted.profile
     assert true.profile.decode.base_ms == pytest.approx(found.decode.base_ms, abs=3)

@@ -13,6 +13,7 @@ from loadtest.errors import UsageError
 if TYPE_CHECKING:
     from loadtest.backends.perfmodel import Model
     from loadtest.calibrate import Bound, Calibration, Fitted
+    from loadtest.refconfig import Reference
 
 
 @click.command(cls=options.Command)
@@ -32,7 +33,9 @@ def calibrate(**given: Any) -> None:
     With --model and --hardware alone the unified roofline answers, marked as not measured.
     """
     from loadtest.calibrate import Calibration, calibrate_csv
+    from loadtest.refconfig import read_reference
 
+    reference = None
     out: Path | None = given["out"]
     if out is not None and (out.suffix != ".json" or out.exists()):
         raise UsageError(f"--out {out} must be a new file that ends in .json", code="output_exists")
@@ -41,10 +44,11 @@ def calibrate(**given: Any) -> None:
     if given["csv"] is not None:
         found = calibrate_csv(given["csv"])
     elif given["target"] is not None:
-        found = Calibration([_live(given)], [])
+        reference = read_reference(given["target"])
+        found = Calibration([_live(given, reference)], [])
     else:
         found = Calibration([_unmeasured(given)], ["not measured: the unified roofline, which misses by up to 22 %"])
-    models = _models(found, str(given["csv"] or given["target"] or given["model"]))
+    models = _models(found, str(given["csv"] or given["target"] or given["model"]), reference)
     if given["json"]:
         _print_json(found)
     else:
@@ -53,8 +57,8 @@ def calibrate(**given: Any) -> None:
         _write(out, models)
 
 
-def _live(given: dict[str, Any]) -> Fitted:
-    from loadtest.backends.hardware import hardware
+def _live(given: dict[str, Any], reference: Reference | None) -> Fitted:
+    from loadtest.backends.hardware import CPU, hardware
     from loadtest.calibrate import Group, check_times, pinned_ms
     from loadtest.replay.endpoint import Endpoint
     from loadtest.stardesign import QUICK, Design, calibrate_live, measure_with
@@ -62,11 +66,15 @@ def _live(given: dict[str, Any]) -> Fitted:
 
     if given["hardware"] is not None:
         hardware(given["hardware"])
-    group = Group(given["model"] or "live", given["hardware"] or "unknown", given["tp"])
+    ours = reference is not None and given["model"] is None
+    known = reference.model.model if reference is not None else "live"
+    machine = CPU if reference is not None and reference.device == CPU else "unknown"
+    group = Group(given["model"] or known, given["hardware"] or machine, given["tp"])
     design = QUICK if given["quick"] else Design(repeats=given["repeats"])
     endpoint = Endpoint.parse(given["target"], api_key_env=given["api_key_env"] or "")
+    most = reference.max_num_seqs if reference is not None else None
     with measure_with(lambda settings: LiveTarget(endpoint, settings)) as (measure, max_model_len):
-        fitted = calibrate_live(group, measure, design.within(max_model_len), pinned_ms(group))
+        fitted = calibrate_live(group, measure, design.within(max_model_len, most), None if ours else pinned_ms(group))
     check_times(group, fitted.profile)
     return fitted
 
@@ -85,10 +93,12 @@ def _unmeasured(given: dict[str, Any]) -> Fitted:
     return Fitted(given["model"], perf.profile, 0, 0, {"prompt": 0, "batch": 0})
 
 
-def _models(found: Calibration, source: str) -> list[Model]:
+def _models(found: Calibration, source: str, reference: Reference | None) -> list[Model]:
     """One per model that was fitted; none for a live server of which nobody said what it is."""
     from loadtest.calibrate import is_known_model, to_model
 
+    if reference is not None and found.fits[0].model == reference.model.model:
+        return [to_model(found.fits, source, reference.model)]
     names = dict.fromkeys(fit.model for fit in found.fits if is_known_model(fit.model))
     return [to_model([fit for fit in found.fits if fit.model == name], source) for name in names]
 
@@ -144,7 +154,9 @@ def _print_text(found: Calibration) -> None:
             + _error(prefill.error_percent, fit.prefill_points)
         )
         click.echo(
-            f"  decode   A {decode.base_ms:.2f}  beta {decode.per_request_ms:.4f}  "
+            f"  decode   A {(decode.larger or decode).base_ms:.2f}"
+            + (f" (alone {decode.base_ms:.2f})" if decode.larger else "")
+            + f"  beta {decode.per_request_ms:.4f}  "
             f"beta2 {decode.per_request_over_32_ms:.4f}  cx {decode.per_mean_context_ms:.3g}  "
             f"cK {decode.per_context_token_ms:.4g} ms  " + _error(decode.error_percent, fit.decode_points)
         )

@@ -1,6 +1,6 @@
 """Writes golden.json, the logits of `transformers` for small random models: run where that is installed.
 
-    python tests/engine/make_golden.py > tests/engine/golden.json
+python tests/engine/make_golden.py > tests/engine/golden.json
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Ear:
     def token(self, time_s: float, finished: bool) -> None:  # noqa: ARG002
         raise AssertionError("an engine with texts hands them over")
 
-    def text(self, time_s: float, text: str, reason: str) -> None:
+    def text(self, time_s: float, text: str, reason: str, token: int) -> None:  # noqa: ARG002
         assert not self.reason, "a token after the last"
         self.texts.append(text)
         self.times.append(time_s)

@@ -22,6 +22,7 @@ pytest.importorskip("safetensors", reason="the engine needs the torch extra")
 from loadtest import clock
 from loadtest.backends.server import command
 from loadtest.errors import TargetError
+from loadtest.refconfig import read_reference
 from loadtest.supervise import Server
 
 pytestmark = pytest.mark.live
@@ -67,7 +68,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 async def stream(session: aiohttp.ClientSession, url: str, tokens: int, *, leave_after: int = 0) -> str:
     """One client; what became of it."""
-    body = {"prompt": [300] * 40, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    body = {"prompt": [300] * 10, "max_tokens": tokens, "ignore_eos": True, "stream": True}
     body["stream_options"] = {"include_usage": True}
     events, error, usage, done = 0, "", 0, False
     async with session.post(f"{url}/v1/completions", json=body) as response:
@@ -128,6 +129,7 @@ def test_a_whole_answer_is_the_joined_stream(server: Server) -> None:
         ({"prompt": [1] * 20_000}, 400, b"maximum context length is 16384"),
         ({"prompt": [1], "top_p": 0}, 400, b"top_p must be in (0, 1]"),
         ({"prompt": [1], "n": 2}, 400, b"one choice"),
+        ({"prompt": [1], "best_of": 2}, 400, b"one choice"),
         ({"prompt": [1], "model": "other"}, 404, b"does not exist"),
     ],
 )
@@ -138,6 +140,34 @@ def test_what_cannot_be_served_is_said(server: Server, body: dict[str, Any], sta
     assert words in answer
 
 
+def test_token_ids_are_told(server: Server) -> None:
+    """By /tokenize, and beside an answer when they are asked for."""
+    ids = [72, 105]
+    told = json.loads(call(server, "POST", "/tokenize", {"prompt": "Hi"})[1])
+    assert {"count": 2, "max_model_len": 16384, "tokens": ids} == told
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert ids == json.loads(call(server, "POST", "/tokenize", chat)[1])["tokens"]
+    assert 400 == call(server, "POST", "/tokenize", {"messages": []})[0]
+    assert 405 == call(server, "GET", "/tokenize")[0]
+    body = {"prompt": ids, "max_tokens": 3, "return_token_ids": True}
+    (whole,) = json.loads(call(server, "POST", "/v1/completions", body)[1])["choices"]
+    _, streamed = call(server, "POST", "/v1/completions", {**body, "stream": True})
+    choices = [json.loads(event[6:])["choices"][0] for event in streamed.decode().split("\n\n")[:-2]]
+    assert whole["token_ids"] == [token for choice in choices for token in choice["token_ids"]]
+    assert [ids, None, None] == [choice["prompt_token_ids"] for choice in choices]
+    assert (ids, 3) == (whole["prompt_token_ids"], len(whole["token_ids"]))
+
+
+def test_the_engine_says_what_it_is_for_a_calibration(server: Server) -> None:
+    """Model, machine and batch: nano has 4 layers of 2 KV heads of 64 in float32."""
+    reference = read_reference(server.url)
+    assert reference is not None
+    assert ("nano", 4, 4096) == (reference.model.model, reference.model.layers, reference.model.kv_bytes_per_token)
+    assert ("cpu", 256, 2) == (reference.device, reference.max_num_seqs, reference.instances)
+    assert 2 * 2048 * 256 < reference.model.parameters < 10e6
+    assert read_reference("http://127.0.0.1:9") is None
+
+
 def test_200_clients_that_leave_free_everything(server: Server) -> None:
     """Each after its second token; the server still answers."""
     assert {"left": 200} == many(server, 200, 100, leave_after=2)
@@ -145,6 +175,8 @@ def test_200_clients_that_leave_free_everything(server: Server) -> None:
     assert {"whole": 20} == many(server, 20, 10)
     metrics = call(server, "GET", "/metrics")[1].decode()
     assert 'vllm:kv_cache_usage_perc{engine="0",model_name="nano"} 0.0' in metrics
+    assert 'ref:step_seconds_count{engine="0",kind="mixed",model_name="nano"} 0.0' in metrics
+    assert "vllm:iteration_tokens_total_count" in metrics
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
@@ -165,6 +197,30 @@ def test_a_killed_worker_is_replaced_and_every_client_hears(server: Server, role
     wait_for(lambda: call(server, "GET", "/health")[0] == 200)
     wait_for(lambda: idle(server))
     assert {"whole": 5} == many(server, 5, 10)
+
+
+def test_term_lets_answers_finish_and_takes_no_new_ones(server: Server) -> None:  # the last one with this server
+    """503 from then on; the answer under way is whole, and the server ends with 0."""
+
+    async def run() -> tuple[str, str]:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=100)) as session:
+            async with session.get(server.url + "/health"):
+                pass  # a second connection, there before the listener goes
+            under_way = asyncio.create_task(stream(session, server.url, 60))
+            while b'num_requests_running{engine="0",model_name="nano"} 1.0' not in await page(session):
+                await asyncio.sleep(0.01)
+            os.kill(server.pid, signal.SIGTERM)
+            refused = ""
+            while refused != "http 503" and not under_way.done():
+                refused = await stream(session, server.url, 1)
+            return refused, await under_way
+
+    async def page(session: aiohttp.ClientSession) -> bytes:
+        async with session.get(server.url + "/metrics") as response:
+            return await response.read()
+
+    assert ("http 503", "whole") == asyncio.run(run())
+    assert 0 == server.wait()
 
 
 def test_a_model_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:

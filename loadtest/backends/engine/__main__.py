@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+from importlib.util import find_spec
 
 import msgspec
 import torch
@@ -78,9 +79,10 @@ def _build(settings: Settings, begin: Begin, memory: int, channel: Channel[ToWor
     size = kv_shape(shape.layers, settings.num_blocks, settings.block_size, shape.kv_heads, shape.head_dim)
     shared = KvCache(shared_tensor(memory, size, dtype)) if memory >= 0 else None
     own = shared if shared is not None and begin.role == "decode" else None
-    runner = Runner(model, own or KvCache(torch.empty(size, dtype=dtype, device=device)))
+    cache = own or KvCache(torch.empty(size, dtype=dtype, device=device))
+    runner = Runner(model, cache, paged=_paged(settings, device, dtype))
     ticker = clock.MonotonicClock()
-    hello = Hello("", settings.num_blocks, _facts(settings, begin, model))
+    hello = Hello("", settings.num_blocks, _facts(settings, begin, runner))
     if begin.role == "both":
         return Worker(settings, channel, runner, ticker), hello
     if begin.role == "decode":
@@ -102,8 +104,18 @@ def _device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _facts(settings: Settings, begin: Begin, model: Model) -> dict[str, str | int | float]:
-    weights = model.weights
+def _paged(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
+    """On a GPU, where Triton is there and its kernel agrees with torch's own attention."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    from loadtest.backends.engine.pageddecode import probe
+
+    shape = settings.shape
+    return probe(dtype, device, shape.heads, shape.kv_heads, shape.head_dim, settings.block_size)
+
+
+def _facts(settings: Settings, begin: Begin, runner: Runner) -> dict[str, str | int | float]:
+    weights = runner.model.weights
     layers = [tensor for layer in weights.layers for tensor in vars(layer).values() if tensor is not None]
     ends = {id(tensor): tensor for tensor in (weights.embedding, weights.head, weights.norm)}.values()
     return {
@@ -112,6 +124,7 @@ def _facts(settings: Settings, begin: Begin, model: Model) -> dict[str, str | in
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name() if settings.device == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
+        "decode": "triton" if runner.paged else "torch",
         "cores": ",".join(map(str, begin.cores)),
         "parameters": sum(tensor.numel() for tensor in [*layers, *ends]),
     }

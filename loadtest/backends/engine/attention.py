@@ -6,7 +6,7 @@ fused kernel reads every key once. It takes the cache's strided views as they ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,13 +24,27 @@ class Span(NamedTuple):
     blocks: Blocks
 
 
-def attend(layer: int, qkv: Tensor, kv_heads: int, cache: KvCache, spans: Sequence[Span]) -> Tensor:
+PagedDecode = Callable[[Tensor, Tensor], Tensor]  # the first rows' queries, and a layer's slots -> what they attend to
+
+
+def attend(
+    layer: int,
+    qkv: Tensor,
+    kv_heads: int,
+    cache: KvCache,
+    spans: Sequence[Span],
+    paged: tuple[int, PagedDecode] | None = None,
+) -> Tensor:
     """Attention output `[token, heads * head dim]`; the new tokens' KV is in the cache already.
 
-    `qkv` is `[token, query heads + 2 kv heads, head dim]`.
+    `qkv` is `[token, query heads + 2 kv heads, head dim]`. With `paged` so many decodes, which are first, are one call.
     """
     outputs, first = [], 0
-    for span in spans:
+    if paged is not None:
+        first, decode = paged
+        queries = qkv[:first, : qkv.shape[1] - 2 * kv_heads]
+        outputs.append(decode(queries, cache.slots(layer)).flatten(1))
+    for span in spans[first:]:
         rows = qkv[first : first + span.rows]
         first += span.rows
         if span.rows == 1:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from loadtest.backends.engine.chat import Template, load_template
 from loadtest.backends.engine.crew import Crew, Member
 from loadtest.backends.engine.messages import (
     Abort,
@@ -25,6 +26,7 @@ from loadtest.backends.engine.messages import (
 from loadtest.backends.engine.settings import Settings, resolve
 from loadtest.backends.engine.tokenizer import Tokenizer, load_tokenizer
 from loadtest.backends.server.engine import Load, Page, Refused, Spans, TextListener, Wish
+from loadtest.backends.server.meters import StepMeters
 from loadtest.clock import Clock, MonotonicClock
 from loadtest.deployment import Deployment
 
@@ -108,12 +110,16 @@ class RequestRecord(msgspec.Struct):
 class Coordinator:
     """Any number of workers that do both phases; `handoff.py` has the one for two phases."""
 
-    def __init__(self, settings: Settings, crew: Crew, tokenizer: Tokenizer, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, crew: Crew, tokenizer: Tokenizer, clock: Clock, template: Template | None = None
+    ) -> None:
         self.settings = settings
         self.crew = crew
         self.jobs: dict[int, Job] = {}
         self.transferred_bytes = 0
+        self.steps = StepMeters()
         self._tokenizer = tokenizer
+        self._template = template
         self._clock = clock
         self._ids = itertools.count()
         self._held: deque[Job] = deque()  # while there is no worker to take them
@@ -138,6 +144,11 @@ class Coordinator:
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        if self._template is None:
+            return self._tokenizer.encode(" ".join(message["content"] for message in messages))
+        return self._tokenizer.encode(self._template(messages), special=False)
 
     def generate(self, prompt: list[int], output_tokens: int, wish: Wish, listener: TextListener) -> int:
         self._check(prompt)
@@ -209,7 +220,9 @@ class Coordinator:
             self._levels[member.number] = message.levels
         elif isinstance(message, StepDone):
             self._levels[member.number] = message.levels
-            self._steps.append((member.number, message.record))
+            record = message.record
+            self._steps.append((member.number, record))
+            self.steps.observe(record.ended_s - record.began_s, record.prompt_tokens, record.decodes)
             for request_id in message.started:
                 if (job := self.jobs.get(request_id)) and job.waiting:
                     job.started_s = message.record.began_s
@@ -233,7 +246,7 @@ class Coordinator:
             if reason == "stop":
                 self.withdraw(job)
             self._record(job, now)
-        job.listener.text(now, text, reason)
+        job.listener.text(now, text, reason, token.token)
 
     def lost(self, job: Job) -> None:
         """A worker took this request with it: once more from the start if that shows nowhere, or as configured."""
@@ -264,9 +277,7 @@ class Coordinator:
         spans = job.spans(now)
         job.listener.spans(spans)
         self._finished.append(
-            RequestRecord(
-                job.request_id, len(job.prompt), len(job.tokens), job.arrived_s, job.first_s, now, *spans
-            )
+            RequestRecord(job.request_id, len(job.prompt), len(job.tokens), job.arrived_s, job.first_s, now, *spans)
         )
 
     def _health(self, query: Mapping[str, str]) -> tuple[int, object]:  # noqa: ARG002
@@ -320,7 +331,7 @@ async def reference_engine(deployment: Deployment, loop: asyncio.AbstractEventLo
     clock = MonotonicClock()
     crew = Crew(settings, clock)
     kind = Handoff if settings.arrangement == "disaggregated" else Coordinator
-    engine = kind(settings, crew, tokenizer, clock)
+    engine = kind(settings, crew, tokenizer, clock, load_template(settings.model))
     try:
         await crew.start(engine)
     except BaseException:

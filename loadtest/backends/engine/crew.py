@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
@@ -20,8 +21,9 @@ from loadtest.clock import Clock
 from loadtest.errors import GoodputError, UsageError
 from loadtest.supervise import PARENT_VARIABLE, python_module
 
-HEARTBEAT_S: Final = 1.0
-_SILENCE_S: Final = 3 * HEARTBEAT_S
+HEARTBEAT_S: Final = 0.5
+_SILENCE_S: Final = 5 * HEARTBEAT_S  # with a spare at hand a stopped worker is replaced within five seconds
+_MOST_SPARES: Final = 2  # both workers of a disaggregated server may die at once
 _RESTART_PAUSE_S: Final = 1.0
 _LAST_MOMENT_S: Final = 0.2
 _MODULE: Final = "loadtest.backends.engine"
@@ -122,7 +124,7 @@ class Crew:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
         self.members = [Member(role, number, taken) for number, (role, taken) in enumerate(_places(settings))]
-        self._spare: Process | None = None  # importing torch takes seconds that a restart has not got
+        self._spares: deque[Process] = deque()  # importing torch takes seconds that a restart has not got
         self._audience: Audience | None = None
         self._clock = clock
         self._memory = _shared_memory(settings)
@@ -153,14 +155,14 @@ class Crew:
             self._task(self._fill(member))
         await self._first_ready
         self._task(self._watch())
-        self._task(self._keep_spare())
+        self._task(self._keep_spares())
 
     def close(self) -> None:
         """End every worker."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
-        for process in [self._spare, *(member.process for member in self.members)]:
+        for process in [*self._spares, *(member.process for member in self.members)]:
             if process is not None:
                 process.kill()
         if self._memory >= 0:
@@ -168,23 +170,22 @@ class Crew:
 
     async def _fill(self, member: Member, pause_s: float = 0.0) -> None:
         await asyncio.sleep(pause_s)
-        process, self._spare = self._spare, None
-        if process is None:
-            process = await self._spawned()
+        process = self._spares.popleft() if self._spares else await self._spawned()
         member.process = process
         member.starts += 1
         process.send(Begin(member.role, member.cores))
         if member.starts > 1:
-            await self._keep_spare()
+            await self._keep_spares()
 
     async def _spawned(self) -> Process:
         process = Process(self._heard, self._gone)
         await process.spawn(self.settings, self._memory)
         return process
 
-    async def _keep_spare(self) -> None:
-        if self._spare is None:
-            self._spare = await self._spawned()
+    async def _keep_spares(self) -> None:
+        """One for each worker; the oldest, which is the readiest, goes first."""
+        while len(self._spares) < min(_MOST_SPARES, len(self.members)):
+            self._spares.append(await self._spawned())
 
     def _member(self, process: Process) -> Member | None:
         return next((member for member in self.members if member.process is process), None)
@@ -208,8 +209,8 @@ class Crew:
             self._first_ready.set_result(None)
 
     def _gone(self, process: Process) -> None:
-        if process is self._spare:
-            self._spare = None
+        if process in self._spares:
+            self._spares.remove(process)
         member = self._member(process)
         if self._closing or self._audience is None or member is None:
             return
@@ -224,7 +225,7 @@ class Crew:
         member.heard_s = 0.0
 
     async def _watch(self) -> None:
-        """A worker that says nothing for three heartbeats is dead, whatever its process does."""
+        """A worker that says nothing for five heartbeats is dead, whatever its process does."""
         while True:
             await asyncio.sleep(HEARTBEAT_S / 2)
             for member in self.members:

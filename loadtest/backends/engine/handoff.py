@@ -15,6 +15,7 @@ from collections import deque
 from math import inf
 from typing import Any
 
+from loadtest.backends.engine.chat import Template
 from loadtest.backends.engine.coordinator import Coordinator, Job
 from loadtest.backends.engine.crew import Crew, Member
 from loadtest.backends.engine.messages import (
@@ -25,6 +26,7 @@ from loadtest.backends.engine.messages import (
     FromWorker,
     Land,
     Landed,
+    Moving,
     Release,
     Reserved,
     Sent,
@@ -58,8 +60,10 @@ class Passage:
 class Handoff(Coordinator):
     """The requests of a prefill and a decode worker."""
 
-    def __init__(self, settings: Settings, crew: Crew, tokenizer: Tokenizer, clock: Clock) -> None:
-        super().__init__(settings, crew, tokenizer, clock)
+    def __init__(
+        self, settings: Settings, crew: Crew, tokenizer: Tokenizer, clock: Clock, template: Template | None = None
+    ) -> None:
+        super().__init__(settings, crew, tokenizer, clock, template)
         self.prefill, self.decode = crew.members
         self._passages: dict[int, Passage] = {}
         self._queue: deque[Job] = deque()  # computed or to be computed, not yet expected
@@ -128,6 +132,8 @@ class Handoff(Coordinator):
         elif isinstance(message, Dropped):
             if message.epoch == self._epoch:
                 self._relink()
+        elif isinstance(message, Moving):
+            self._moves()
         elif isinstance(message, Reserved | Sent | Landed):
             job = self.jobs.get(message.request_id)
             passage = self._passages.get(message.request_id)
@@ -196,7 +202,7 @@ class Handoff(Coordinator):
             passage.sent = message
             self.transferred_bytes += message.sent_bytes
             self._sent_s += message.writing_s
-            self._renew(passage)
+            self._moves()
             self._land(job, passage)
         else:
             passage.landed, passage.at_prefill, passage.lease_ends_s = True, False, inf
@@ -214,6 +220,12 @@ class Handoff(Coordinator):
         if passage.reserved and passage.computed and not passage.landed:
             visible_s = passage.sent.visible_s if passage.sent else 0.0
             passage.lease_ends_s = max(self.now(), visible_s) + self.settings.kv_lease_s
+
+    def _moves(self) -> None:
+        """Transfers share one link, first come first served: one that moves is no stall for those behind it."""
+        for passage in self._passages.values():
+            if passage.lease_ends_s < inf and passage.sent is None:
+                self._renew(passage)
 
     def _stopped(self, request_id: int) -> None:
         passage = self._leaving.pop(request_id, None)

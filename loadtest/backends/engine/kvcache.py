@@ -86,9 +86,14 @@ class KvCache:
         """Store `[token, 2, kv head, head dim]` of one layer."""
         self._rows[layer].index_copy_(0, slots, kv)
 
+    def slots(self, layer: int) -> Tensor:
+        """A layer's `[slot, K or V, kv head, head dim]`."""
+        rows: Tensor = self._rows[layer]
+        return rows
+
     def read(self, layer: int, blocks: Blocks, tokens: int) -> Tensor:
         """The first `tokens` of a request: a view where its blocks are neighbours."""
-        rows: Tensor = self._rows[layer]
+        rows = self.slots(layer)
         if blocks.start is not None:
             return rows[blocks.start : blocks.start + tokens]
         return rows.index_select(0, blocks.slots[:tokens].to(rows.device))

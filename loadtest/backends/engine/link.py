@@ -123,6 +123,8 @@ class TcpLink:
         with self._lock:
             if self._socket is None:
                 host, _, port = self._address.rpartition(":")
+                if not port:
+                    raise ConnectionError("there is nowhere to write to")
                 self._socket = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
                 self._socket.settimeout(None)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

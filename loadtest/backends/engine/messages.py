@@ -167,6 +167,10 @@ class Sent(_Message, frozen=True):
     writing_s: float  # spent writing them
 
 
+class Moving(_Message, frozen=True):
+    """The link moves, though no transfer has ended: long ones are no stall. At most a few in a second."""
+
+
 class Landed(_Message, frozen=True):
     """A request decodes from the next iteration on."""
 
@@ -188,4 +192,4 @@ class Dropped(_Message, frozen=True):
 
 
 ToWorker = Begin | Add | Expect | Reserved | Land | Release | Abort | DropLink
-FromWorker = Hello | Heartbeat | StepDone | Held | Reserved | Sent | Landed | Stopped | Dropped
+FromWorker = Hello | Heartbeat | StepDone | Held | Reserved | Sent | Moving | Landed | Stopped | Dropped

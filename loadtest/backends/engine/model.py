@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from loadtest.backends.engine.attention import Span, attend
+from loadtest.backends.engine.attention import PagedDecode, Span, attend
 from loadtest.backends.engine.kvcache import KvCache
 from loadtest.backends.engine.shapes import Llama3Rope, Shape
 from loadtest.backends.engine.weights import Layer, Weights
@@ -25,6 +25,7 @@ class FlatBatch:
     slots: Tensor
     spans: Sequence[Span]
     wanted: Tensor
+    paged: tuple[int, PagedDecode] | None = None  # so many decodes at the front in one kernel
 
 
 class Model:
@@ -46,7 +47,7 @@ class Model:
             cache.write(number, batch.slots, qkv[:, self.shape.heads :].unflatten(1, (2, self.shape.kv_heads)))
             if on_layer is not None:
                 on_layer(number)
-            attended = attend(number, qkv, self.shape.kv_heads, cache, batch.spans)
+            attended = attend(number, qkv, self.shape.kv_heads, cache, batch.spans, batch.paged)
             hidden = hidden + functional.linear(attended, layer.out)
             hidden = hidden + self._mlp(layer, hidden)
         return functional.linear(self._norm(hidden[batch.wanted], weights.norm), weights.head)

@@ -8,8 +8,10 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from loadtest.backends.engine.link import Link, Transfer, VirtualWire
-from loadtest.backends.engine.messages import Sent
+from loadtest.backends.engine.messages import Moving, Sent
 from loadtest.clock import Clock
+
+_TELL_EVERY_S = 0.25
 
 
 class _Layer(NamedTuple):
@@ -24,12 +26,13 @@ class Pusher:
     def __init__(
         self, link: Link, wire: VirtualWire, layers: int, clock: Clock, send: Callable[[object], None]
     ) -> None:
-        """`send` is called, in the pusher's thread, with a Sent for each complete transfer."""
+        """`send` is called, in the pusher's thread, with a Sent for each complete transfer, and Moving between."""
         self._link = link
         self._wire = wire
         self._layers = layers
         self._clock = clock
         self._send = send
+        self._told_s = 0.0
         self._queue: SimpleQueue[_Layer | Callable[[], None]] = SimpleQueue()
 
     def start(self) -> None:
@@ -81,7 +84,12 @@ class Pusher:
         transfer.sent_bytes += size
         transfer.writing_s += now - began
         visible_s = max(now, self._wire.carry(ready_s, size))
-        if number == self._layers - 1:
+        if number < self._layers - 1:
+            if now - self._told_s > _TELL_EVERY_S:
+                self._told_s = now
+                self._send(Moving())
+        else:
+            self._told_s = now
             self._send(
                 Sent(
                     transfer.request_id,

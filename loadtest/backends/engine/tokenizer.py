@@ -23,7 +23,8 @@ _UNFINISHED = "\ufffd"
 class Tokenizer(Protocol):
     """Turns text into token ids, and a request's tokens back into text, one by one."""
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids; with those that every text begins or ends with unless they are in it already."""
 
     def writer(self) -> Callable[[int], str]:
         """A function that gives the text each further token adds, maybe none."""
@@ -32,7 +33,7 @@ class Tokenizer(Protocol):
 class ByteTokenizer:
     """Bytes, for models with random weights."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:  # noqa: ARG002
         return list(text.encode())
 
     def writer(self) -> Callable[[int], str]:
@@ -54,8 +55,8 @@ class FileTokenizer:
         except Exception as error:  # the library raises nothing narrower
             raise UsageError(f"{path} is no tokenizer: {error}", code="bad_tokenizer") from None
 
-    def encode(self, text: str) -> list[int]:
-        return list(self._loaded.encode(text).ids)
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        return list(self._loaded.encode(text, add_special_tokens=special).ids)
 
     def writer(self) -> Callable[[int], str]:
         return _Incremental(lambda ids: str(self._loaded.decode(list(ids)))).add

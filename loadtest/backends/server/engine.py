@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+
+if TYPE_CHECKING:
+    from loadtest.backends.server.meters import StepMeters
 
 
 class Refused(Exception):  # not a GoodputError: the face answers with it, no user of ours sees it
@@ -63,8 +66,8 @@ class Listener(Protocol):
 class TextListener(Listener, Protocol):
     """Receives tokens that have a text, and may learn that no more will come."""
 
-    def text(self, time_s: float, text: str, reason: str) -> None:
-        """One token; `reason` is the finish reason with the last one, else empty."""
+    def text(self, time_s: float, text: str, reason: str, token: int) -> None:
+        """One token and its id; `reason` is the finish reason with the last one, else empty."""
 
     def fail(self, message: str) -> None:
         """The engine cannot finish this request."""
@@ -106,8 +109,15 @@ class TextEngine(Served, Protocol):
     def pages(self) -> Mapping[str, Page]:
         """What it answers GET requests with, by path; replaces the face's own page."""
 
+    @property
+    def steps(self) -> StepMeters:
+        """Its iterations, for the metrics page."""
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text prompt."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation (role and content of each message); raises Refused."""
 
     def generate(self, prompt: list[int], output_tokens: int, wish: Wish, listener: TextListener) -> int:
         """Queue a request and return its id; raises Refused."""

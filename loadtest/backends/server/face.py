@@ -22,9 +22,10 @@ from loadtest.backends.server.arrivals import Arrival, ArrivalLog
 from loadtest.backends.server.engine import Engine, Page, Refused, Spans, TextEngine
 from loadtest.backends.server.frames import Answer, Api, StreamFrames, whole_answer
 from loadtest.backends.server.meters import EXPOSITION, Meters, MetricsPage
-from loadtest.backends.server.protocol import ApiError, Ask, answer_id, read_ask
+from loadtest.backends.server.protocol import ApiError, Ask, answer_id, read_ask, read_tokenize
 
 _MAX_BODY_BYTES = 64 << 20
+_RETRY_AFTER_S = 1
 _STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
 _GENERATE: dict[str, Api] = {"/v1/completions": "completions", "/v1/chat/completions": "chat"}
 
@@ -34,6 +35,8 @@ class Face(web.Server):
 
     def __init__(self, engine: Engine | TextEngine, arrivals: ArrivalLog | None = None) -> None:
         super().__init__(self._answer, handler_cancellation=True, access_log=None)
+        self.draining = False  # finish what is under way, take nothing new
+        self._open = 0
         self._engine = engine
         self._pages: Mapping[str, Page] = engine.pages if isinstance(engine, TextEngine) else {}
         self._arrivals = arrivals
@@ -47,6 +50,11 @@ class Face(web.Server):
             "/v1/models": self._models,
             "/metrics": lambda: web.Response(body=self._page.render(), headers={"Content-Type": EXPOSITION}),
         }
+
+    @property
+    def busy(self) -> bool:
+        """Is any answer under way?"""
+        return self._open > 0
 
     def __call__(self) -> web.RequestHandler:
         """One protocol object per connection (aiohttp's hook), ours to stamp arrivals."""
@@ -69,6 +77,8 @@ class Face(web.Server):
         path = request.path
         if api := _GENERATE.get(path):
             return await _only("POST", request, lambda: self._generate(api, request, protocol, arrived_ns))
+        if path == "/tokenize" and isinstance(engine := self._engine, TextEngine):
+            return await _only("POST", request, lambda: self._tokenize(engine, request))
         if page := self._pages.get(path):
             return await _only("GET", request, lambda: _immediately(_page(page, request)))
         if get := self._gets.get(path):
@@ -114,18 +124,37 @@ class Face(web.Server):
         if request.content_type != "application/json":
             sentence = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
             raise ApiError(400, sentence, kind="Bad Request")
-        encode = self._engine.encode if isinstance(self._engine, TextEngine) else None
-        return read_ask(api, body, model=self._engine.model, max_model_len=self._engine.max_model_len, encode=encode)
+        engine = self._engine
+        encode = encode_chat = None
+        if isinstance(engine, TextEngine):
+            encode, encode_chat = engine.encode, engine.encode_chat
+        return read_ask(
+            api,
+            body,
+            model=engine.model,
+            max_model_len=engine.max_model_len,
+            encode=encode,
+            encode_chat=encode_chat,
+        )
+
+    async def _tokenize(self, engine: TextEngine, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            tokens = read_tokenize(await request.read(), engine.encode, engine.encode_chat)
+        except ApiError as error:
+            return _refusal(error)
+        return _json({"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens})
 
     async def _serve(self, name: str, ask: Ask, request: web.BaseRequest) -> web.StreamResponse:
-        answer = Answer(ask.api, name, self._engine.model, clock.realtime_ns() // 1_000_000_000, ask.prompt_tokens)
+        created = clock.realtime_ns() // 1_000_000_000
+        prompt = ask.prompt if ask.return_token_ids else None
+        answer = Answer(ask.api, name, self._engine.model, created, ask.prompt_tokens, prompt)
         if not ask.stream:
             reply = _Reply(self._engine.now, self._meters, self._loop)
             await self._run(ask, reply)
             if reply.failure:
                 raise ApiError(500, reply.failure, kind="InternalServerError")
             text = "".join(reply.pieces) if isinstance(self._engine, TextEngine) else None
-            body = whole_answer(answer, reply.tokens, text, reply.reason)
+            body = whole_answer(answer, reply.tokens, text, reply.reason, reply.ids)
             return web.Response(body=body, content_type="application/json")
         chunked = request.version >= HttpVersion11
         frames = StreamFrames(
@@ -140,6 +169,7 @@ class Face(web.Server):
     async def _run(self, ask: Ask, reply: _Reply, on_accepted: Callable[[], Awaitable[None]] | None = None) -> None:
         """Queue the request and wait for its last token; a client that goes away cancels us."""
         request_id = self._submit(ask, reply)
+        self._open += 1
         try:
             if on_accepted is not None:
                 await on_accepted()
@@ -148,14 +178,18 @@ class Face(web.Server):
             self._engine.abort(request_id)
             self._meters.aborted += 1
             raise
+        finally:
+            self._open -= 1
         if reply.failure:
             return
-        self._meters.finished += 1
+        self._meters.finished[reply.reason] += 1
         self._meters.prompt.observe(ask.prompt_tokens)
         self._meters.output.observe(reply.tokens)
 
     def _submit(self, ask: Ask, reply: _Reply) -> int:
         try:
+            if self.draining:
+                raise Refused(503, "The server is shutting down.", retry_after_s=_RETRY_AFTER_S)
             if isinstance(self._engine, TextEngine):
                 request_id = self._engine.generate(ask.prompt, ask.max_tokens, ask.wish, reply)
             else:
@@ -206,6 +240,7 @@ class _Reply:
         self._spans: Spans | None = None
         self.tokens = 0
         self.pieces: list[str] = []
+        self.ids: list[int] = []
         self.reason = "length"
         self.failure = ""
 
@@ -213,8 +248,8 @@ class _Reply:
         self._send(self.tokens, finished)
         self._measure(time_s, finished)
 
-    def text(self, time_s: float, text: str, reason: str) -> None:
-        self._write_text(self.tokens, text, reason)
+    def text(self, time_s: float, text: str, reason: str, token: int) -> None:
+        self._write_text(self.tokens, text, reason, token)
         self.reason = reason
         self._measure(time_s, bool(reason))
 
@@ -244,8 +279,9 @@ class _Reply:
     def _send(self, index: int, finished: bool) -> None:
         """An answer in one piece has nothing to send before its end."""
 
-    def _write_text(self, index: int, text: str, reason: str) -> None:  # noqa: ARG002
+    def _write_text(self, index: int, text: str, reason: str, token: int) -> None:  # noqa: ARG002
         self.pieces.append(text)
+        self.ids.append(token)
 
     def _finish(self, time_s: float) -> None:
         self._meters.e2e.observe(time_s - self._submitted_s)
@@ -280,9 +316,9 @@ class _Stream(_Reply):
         if not self._closing():  # the client went away, and the abort is on its way here
             self._write(self._frames.last(index, self._spans) if finished else self._frames.token(index))
 
-    def _write_text(self, index: int, text: str, reason: str) -> None:
+    def _write_text(self, index: int, text: str, reason: str, token: int) -> None:
         if not self._closing():
-            self._write(self._frames.text(index, text, reason or None, self._spans))
+            self._write(self._frames.text(index, text, reason or None, self._spans, token))
 
     def fail(self, message: str) -> None:
         if not self._closing():

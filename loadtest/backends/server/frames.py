@@ -33,6 +33,7 @@ class Answer:
     model: str
     created: int  # unix seconds
     prompt_tokens: int
+    prompt: list[int] | None = None  # when the client asked for token ids
 
     def usage(self, completion_tokens: int) -> dict[str, int]:
         """OpenAI's usage object."""
@@ -74,9 +75,11 @@ class StreamFrames:
             frame += self._frame(_event({**_usage_chunk(self._answer, index + 1), **_timings(spans)}))
         return frame + self._frame(DONE)
 
-    def text(self, index: int, text: str, finish_reason: str | None, spans: Spans | None = None) -> bytes:
+    def text(
+        self, index: int, text: str, finish_reason: str | None, spans: Spans | None = None, token: int = 0
+    ) -> bytes:
         """The event of a token with a text of its own; with a finish reason all that ends the stream follows."""
-        chunk = _token_chunk(self._answer, text, finish_reason)
+        chunk = _token_chunk(self._answer, text, finish_reason, token, first=not index)
         if self._continuous_usage:
             chunk["usage"] = self._answer.usage(index + 1)
         frame = (b"" if index else self._opening) + self._frame(_event(chunk))
@@ -102,7 +105,9 @@ class StreamFrames:
         return (b"" if index else self._opening) + self._frame(_event(chunk))
 
 
-def whole_answer(answer: Answer, tokens: int, text: str | None = None, finish_reason: str = "length") -> bytes:
+def whole_answer(
+    answer: Answer, tokens: int, text: str | None = None, finish_reason: str = "length", ids: list[int] | None = None
+) -> bytes:
     """The JSON body of an answer that was not streamed; without `text` it says as many words."""
     if text is None:
         text = "".join(WORDS[index & _WORD_MASK] for index in range(tokens))
@@ -111,7 +116,10 @@ def whole_answer(answer: Answer, tokens: int, text: str | None = None, finish_re
         choice["message"] = {"role": "assistant", "content": text, "refusal": None, "reasoning": None}
     else:
         choice["text"] = text
-    choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None, "token_ids": None}
+    told = None if answer.prompt is None else ids
+    choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None, "token_ids": told}
+    if told is not None:
+        choice["prompt_token_ids"] = answer.prompt
     body = _envelope(answer, "chat.completion" if answer.api == "chat" else "text_completion")
     return msgspec.json.encode({**body, "choices": [choice], "usage": answer.usage(tokens)})
 
@@ -120,24 +128,28 @@ def _envelope(answer: Answer, kind: str) -> dict[str, object]:
     return {"id": answer.id, "object": kind, "created": answer.created, "model": answer.model}
 
 
-def _token_chunk(answer: Answer, text: str, finish_reason: str | None) -> dict[str, object]:
+def _token_chunk(
+    answer: Answer, text: str, finish_reason: str | None, token: int = 0, *, first: bool = False
+) -> dict[str, object]:
     choice: dict[str, object]
+    ids = None if answer.prompt is None else [token]
+    prompt = answer.prompt if first else None
     if answer.api == "chat":
         choice = {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": finish_reason}
         if finish_reason:
             choice["stop_reason"] = None
-        return {**_envelope(answer, "chat.completion.chunk"), "choices": [{**choice, "token_ids": None}]}
+        return {**_envelope(answer, "chat.completion.chunk"), "choices": [{**choice, "token_ids": ids}]}
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
     return {
         **_envelope(answer, "text_completion"),
-        "choices": [{**choice, "prompt_token_ids": None, "token_ids": None}],
+        "choices": [{**choice, "prompt_token_ids": prompt, "token_ids": ids}],
     }
 
 
 def _role_chunk(answer: Answer) -> dict[str, object]:
     delta = {"role": "assistant", "content": ""}
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-    return {**_envelope(answer, "chat.completion.chunk"), "choices": [choice], "prompt_token_ids": None}
+    return {**_envelope(answer, "chat.completion.chunk"), "choices": [choice], "prompt_token_ids": answer.prompt}
 
 
 def _usage_chunk(answer: Answer, tokens: int) -> dict[str, object]:

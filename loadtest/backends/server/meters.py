@@ -6,6 +6,7 @@ Observing is an append; values are sorted into buckets when the page is read or 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from loadtest.backends.server.engine import Served, Spans
+from loadtest.backends.server.engine import Served, Spans, TextEngine
 
 # The bounds vLLM 0.32 uses, so that dashboards and scrapers written for it work here.
 _TTFT_S = (
@@ -51,10 +52,10 @@ class Histogram:
         if len(self._gathered) >= _GATHER:
             self._fold()
 
-    def family(self, labels: dict[str, str]) -> Metric:
-        """Prometheus' cumulative form."""
+    def family(self, labels: dict[str, str], beside: HistogramMetricFamily | None = None) -> HistogramMetricFamily:
+        """Prometheus' cumulative form; in the same family as another histogram with other labels if there is one."""
         self._fold()
-        family = HistogramMetricFamily(self.name, self.text, labels=list(labels))
+        family = beside or HistogramMetricFamily(self.name, self.text, labels=list(labels))
         bounds = [*map(str, self._bounds), "+Inf"]
         buckets = [(bound, float(count)) for bound, count in zip(bounds, self._counts.cumsum(), strict=True)]
         family.add_metric(list(labels.values()), buckets, self._sum)
@@ -76,6 +77,7 @@ class Meters:
         self.gap = Histogram("vllm:inter_token_latency_seconds", "Time between tokens.", _GAP_S)
         self.tpot = Histogram("vllm:request_time_per_output_token_seconds", "Mean time per output token.", _GAP_S)
         self.e2e = Histogram("vllm:e2e_request_latency_seconds", "Time from arrival to last token.", _PHASE_S)
+        self.inference = Histogram("vllm:request_inference_time_seconds", "Time spent in prefill and decode.", _PHASE_S)
         self.queue = Histogram("vllm:request_queue_time_seconds", "Time spent waiting.", _PHASE_S)
         self.prefill = Histogram("vllm:request_prefill_time_seconds", "Time spent in prefill.", _PHASE_S)
         self.decode = Histogram("vllm:request_decode_time_seconds", "Time spent in decode.", _PHASE_S)
@@ -85,7 +87,7 @@ class Meters:
         self.lateness = Histogram(
             "goodput_emission_lateness_seconds", "Hand-over of a token to the socket, after its due time.", _LATENESS_S
         )
-        self.finished = 0
+        self.finished: Counter[str] = Counter(length=0, stop=0)
         self.aborted = 0
         self.rejected = 0
         self.prompt_tokens = 0
@@ -99,11 +101,39 @@ class Meters:
         for histogram, span_s in phases:
             if not math.isnan(span_s):
                 histogram.observe(span_s)
+        if computed := [span_s for span_s in spans[1:] if not math.isnan(span_s)]:
+            self.inference.observe(sum(computed))
         if spans.transfer_s > 0:
             self.transfer.observe(spans.transfer_s)
 
     def histograms(self) -> list[Histogram]:
         return [value for value in vars(self).values() if isinstance(value, Histogram)]
+
+
+class StepMeters:
+    """Iterations of an engine that computes: their tokens, and how long each kind takes."""
+
+    def __init__(self) -> None:
+        self._tokens = Histogram("vllm:iteration_tokens_total", "Tokens per engine iteration.", _COUNT)
+        self._seconds = {
+            kind: Histogram("ref:step_seconds", "Duration of an iteration.", _GAP_S)
+            for kind in ("prefill", "decode", "mixed")
+        }
+
+    def observe(self, seconds: float, prompt_tokens: int, decodes: int) -> None:
+        """One iteration."""
+        kind = "decode" if not prompt_tokens else "mixed" if decodes else "prefill"
+        self._seconds[kind].observe(seconds)
+        self._tokens.observe(prompt_tokens + decodes)
+
+    def families(self, labels: dict[str, str]) -> Iterator[Metric]:
+        """For the metrics page."""
+        yield self._tokens.family(labels)
+        family: HistogramMetricFamily | None = None
+        for kind, histogram in self._seconds.items():
+            family = histogram.family({**labels, "kind": kind}, family)
+        assert family is not None
+        yield family
 
 
 class MetricsPage(Collector):
@@ -129,11 +159,14 @@ class MetricsPage(Collector):
         yield self._counter("vllm:nixl_bytes_transferred", "KV bytes moved between instances.", load.transferred_bytes)
         yield self._counter("vllm:prompt_tokens", "Prompt tokens of accepted requests.", meters.prompt_tokens)
         yield self._counter("vllm:generation_tokens", "Tokens generated.", meters.generation_tokens)
+        yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", 0)
         yield self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", 0)
         yield self._success()
         yield self._rejections()
         for histogram in meters.histograms():
             yield histogram.family(self._labels)
+        if isinstance(self._engine, TextEngine):
+            yield from self._engine.steps.families(self._labels)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(name, text, labels=list(self._labels))
@@ -149,7 +182,7 @@ class MetricsPage(Collector):
         family = CounterMetricFamily(
             "vllm:request_success", "Finished requests.", labels=[*self._labels, "finished_reason"]
         )
-        for reason, count in (("length", self._meters.finished), ("abort", self._meters.aborted)):
+        for reason, count in (*self._meters.finished.items(), ("abort", self._meters.aborted)):
             family.add_metric([*self._labels.values(), reason], count)
         return family
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from loadtest.backends.server.engine import Wish
+from loadtest.backends.server.engine import Refused, Wish
 from loadtest.backends.server.frames import Api
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default; chat runs to the end of the context
@@ -54,6 +54,7 @@ class _Body(msgspec.Struct):
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
+    return_token_ids: bool | None = None
     stop_token_ids: list[int] | None = None
     stop: str | list[str] | None = None
 
@@ -61,6 +62,7 @@ class _Body(msgspec.Struct):
 class CompletionBody(_Body):
     prompt: str | list[int | str | list[int]] | None = None
     echo: bool | None = None
+    best_of: int | None = None
 
 
 class ContentPart(msgspec.Struct):
@@ -87,6 +89,7 @@ class Ask(msgspec.Struct):
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    return_token_ids: bool = False
     prompt: list[int] = []  # empty where prompts are only counted
     wish: Wish = Wish()
 
@@ -96,9 +99,18 @@ _decode_chat = msgspec.json.Decoder(ChatBody).decode
 
 
 Encode = Callable[[str], list[int]]
+EncodeChat = Callable[[Sequence[Mapping[str, str]]], list[int]]
 
 
-def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int, encode: Encode | None = None) -> Ask:
+def read_ask(
+    api: Api,
+    body: bytes,
+    *,
+    model: str,
+    max_model_len: int,
+    encode: Encode | None = None,
+    encode_chat: EncodeChat | None = None,
+) -> Ask:
     """Check a request body against the served model; raises ApiError (400, 404).
 
     Without `encode` a prompt is only counted, and a text's tokens are its words.
@@ -111,7 +123,7 @@ def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int, encode: E
             kind="NotFoundError",
             param="model",
         )
-    content = _content(request)
+    content = _content(request, encode_chat)
     prompt = content if isinstance(content, list) else [] if encode is None else encode(content)
     prompt_tokens = count_words(content) if isinstance(content, str) and encode is None else len(prompt)
     _check_options(request)
@@ -122,6 +134,7 @@ def read_ask(api: Api, body: bytes, *, model: str, max_model_len: int, encode: E
         stream=bool(request.stream),
         include_usage=_option(request, "include_usage"),
         continuous_usage=_option(request, "include_usage") and _option(request, "continuous_usage_stats"),
+        return_token_ids=encode is not None and bool(request.return_token_ids),
         prompt=[] if encode is None else prompt,
         wish=_wish(request),
     )
@@ -147,10 +160,27 @@ def _decode(api: Api, body: bytes) -> CompletionBody | ChatBody:
         raise ApiError(400, f"1 validation error:\n  {error}", kind="Bad Request") from None
 
 
-def _content(request: CompletionBody | ChatBody) -> str | list[int]:
+class TokenizeBody(msgspec.Struct):
+    """A text or a conversation to be counted."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] = []
+
+
+def read_tokenize(body: bytes, encode: Encode, encode_chat: EncodeChat) -> list[int]:
+    """The tokens that a /tokenize request asks for; raises ApiError (400)."""
+    try:
+        asked = msgspec.json.decode(body, type=TokenizeBody)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"1 validation error:\n  {error}", kind="Bad Request") from None
+    return encode(asked.prompt) if asked.prompt is not None else _conversation(asked.messages, encode_chat)
+
+
+def _content(request: CompletionBody | ChatBody, encode_chat: EncodeChat | None) -> str | list[int]:
     """The prompt: text, or token ids."""
     if isinstance(request, ChatBody):
-        return _chat_text(request.messages)
+        return _chat_text(request.messages) if encode_chat is None else _conversation(request.messages, encode_chat)
     prompt = request.prompt
     if prompt is None or prompt == "":
         raise ApiError(
@@ -176,13 +206,22 @@ def _listed(prompt: list[Any]) -> str | list[int]:
 def _chat_text(messages: list[Message]) -> str:
     if not messages:
         raise ApiError(400, "messages must not be empty. (parameter=messages)", param="messages")
-    texts: list[str] = []
-    for message in messages:
-        if isinstance(message.content, str):
-            texts.append(message.content)
-        elif message.content is not None:
-            texts += [part.text for part in message.content if part.text is not None]
-    return " ".join(texts)
+    return " ".join(text for message in messages for text in _texts(message))
+
+
+def _texts(message: Message) -> list[str]:
+    if message.content is None or isinstance(message.content, str):
+        return [message.content] if message.content is not None else []
+    return [part.text for part in message.content if part.text is not None]
+
+
+def _conversation(messages: list[Message], encode_chat: EncodeChat) -> list[int]:
+    """Through the model's chat template, if it has one."""
+    _chat_text(messages)  # refuses an empty one
+    try:
+        return encode_chat([{"role": message.role, "content": " ".join(_texts(message))} for message in messages])
+    except Refused as refusal:
+        raise ApiError(refusal.status, refusal.message, param="messages") from None
 
 
 def _check_options(request: CompletionBody | ChatBody) -> None:
@@ -203,6 +242,8 @@ def _check_options(request: CompletionBody | ChatBody) -> None:
         raise ApiError(400, f"This server gives one choice per request, got n={request.n}.", param="n")
     if isinstance(request, CompletionBody) and request.echo:
         raise ApiError(400, "This server cannot echo the prompt.", param="echo")
+    if isinstance(request, CompletionBody) and (request.best_of or 1) != 1:
+        raise ApiError(400, f"This server gives one choice, got best_of={request.best_of}.", param="best_of")
 
 
 def _wish(request: CompletionBody | ChatBody) -> Wish:

@@ -1,0 +1,155 @@
+"""Is a calibration worth its file? The engine, calibrated over sockets, against the simulator on what it has not seen.
+
+    calibrate a server with whole prompts   ->  a model file
+    simulate a chunk size and a rate that the calibration has not seen; the SLO is the predicted 90th percentiles
+    run the same requests against the engine with that chunk size
+    calibrate again, and so on
+
+A machine's speed drifts: what is judged is the mean of the predictions by the calibrations before and after each run.
+Real commands throughout: `goodput calibrate`, `goodput run --virtual`, `goodput run --target`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from benchmarks.targets import Target, conclude, say
+from loadtest import clock
+from loadtest.backends.server import command
+from loadtest.supervise import Server, python_module
+
+TRACE = Path(__file__).parents[1] / "examples" / "short-prompts.json"
+WHOLE_PROMPTS = 8192
+POINTS, PERCENT = 5.0, 10.0  # what the prediction may be off by: attainment, medians
+
+
+class Case(NamedTuple):
+    """A chunk size and a rate."""
+
+    chunk: int
+    rate_per_s: float
+
+
+class Seen(NamedTuple):
+    """What a run shows, live or simulated."""
+
+    attainment: float
+    ttft_s: float
+    tpot_s: float
+
+
+def main() -> int:
+    """Measure, predict, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--cases", default="128@2,256@3", help="chunk@rate,...")
+    parser.add_argument("--requests", type=int, default=120)
+    parser.add_argument("--repeats", type=int, default=0, help="of a whole star; 0: calibrate --quick")
+    parser.add_argument("--out", type=Path, help="keep runs and calibrations here")
+    options = parser.parse_args()
+    cases = [Case(int(chunk), float(rate)) for chunk, _, rate in (t.partition("@") for t in options.cases.split(","))]
+    with TemporaryDirectory(prefix="goodput-predict-") as scratch:
+        folder = options.out or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        return conclude("predict", Bench(folder, options.model, options.requests, options.repeats).run(cases))
+
+
+class Bench:
+    """One folder with everything that comes of it."""
+
+    def __init__(self, folder: Path, model: str, requests: int, repeats: int) -> None:
+        self.folder = folder
+        self.model = model
+        self.requests = requests
+        self.repeats = repeats
+
+    def run(self, cases: list[Case]) -> list[Target]:
+        """A calibration before every case, and one after the last."""
+        model, targets = self.calibration(0), []
+        for number, case in enumerate(cases, start=1):
+            slo, before, live = self.case(case, model)
+            model = self.calibration(number)
+            after = self.simulated(case, model, slo, "after")
+            say(f"chunk {case.chunk}, {case.rate_per_s:g}/s, {slo}")
+            for name, seen in (("predicted before", before), ("measured", live), ("predicted after", after)):
+                say(
+                    f"  {name:16} attainment {seen.attainment:6.1%}  TTFT {seen.ttft_s * 1e3:7.1f} ms"
+                    f"  TPOT {seen.tpot_s * 1e3:6.2f} ms"
+                )
+            targets += judged(case, Seen(*(sum(pair) / 2 for pair in zip(before, after, strict=True))), live)
+        return targets
+
+    def case(self, case: Case, model: Path) -> tuple[str, Seen, Seen]:
+        """The SLO, what the simulator says, and what the engine does."""
+        alone = self.simulate(case, model, "ttft=1s", "slo")
+        limits = {name: alone[f"{name}_s"]["p90"] for name in ("ttft", "tpot")}
+        slo = ",".join(f"{name}={seconds * 1e3:.0f}ms" for name, seconds in limits.items())
+        predicted = self.simulated(case, model, slo, "before")
+        with self.server(case.chunk) as server:
+            target = ["--target", server.url]
+            live = seen(self.goodput("run", *target, *self.load(case, slo, f"live-{case.chunk}"), "--json"))
+        return slo, predicted, live
+
+    def calibration(self, number: int) -> Path:
+        """Measured over sockets, on an idle server that computes whole prompts."""
+        path, began = self.folder / f"calibration-{number}.json", clock.monotonic_ns()
+        how = ["--repeats", str(self.repeats)] if self.repeats else ["--quick"]
+        with self.server(WHOLE_PROMPTS) as server:
+            say(self.goodput("calibrate", "--target", server.url, *how, "--out", str(path)))
+        say(f"calibrated in {(clock.monotonic_ns() - began) * 1e-9:.0f} s")
+        return path
+
+    def server(self, chunk: int) -> Server:
+        """The engine on one thread: the other core is the client's."""
+        text = f"torch:chunked,model={self.model},threads=1,max_model_len=2200,max_num_seqs=32"
+        text += f",max_num_batched_tokens={chunk}"
+        return Server(command(text), log=self.folder / "server.log", ready_timeout_s=100)
+
+    def simulated(self, case: Case, model: Path, slo: str, name: str) -> Seen:
+        return seen(json.dumps(self.simulate(case, model, slo, name)))
+
+    def simulate(self, case: Case, model: Path, slo: str, name: str) -> dict[str, Any]:
+        """The same requests on the virtual clock, with the engine's rules of memory."""
+        text = f"emulated:chunked,model={model},hardware=cpu,max_num_batched_tokens={case.chunk},max_num_seqs=32"
+        text += ",kv_policy=reserve_output,watermark=0,num_gpu_blocks=4096,max_model_len=2200"
+        words = ["--virtual", "--backend", text, *self.load(case, slo, f"{name}-{case.chunk}"), "--json"]
+        found: dict[str, Any] = json.loads(self.goodput("run", *words))
+        return found
+
+    def load(self, case: Case, slo: str, name: str) -> list[str]:
+        """What is offered."""
+        words = ["--trace", str(TRACE), "--rate", f"{case.rate_per_s:g}", "--requests", str(self.requests)]
+        return [*words, "--seed", "1", "--slo", slo, "--out", str(self.folder / name)]
+
+    def goodput(self, *words: str) -> str:
+        """One of our own commands; what it prints."""
+        done = subprocess.run(python_module("loadtest.cli.main", *words), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"goodput {' '.join(words)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def seen(document: str) -> Seen:
+    """From a summary."""
+    found = json.loads(document)
+    return Seen(found["attainment"]["share"], found["ttft_s"]["p50"], found["tpot_s"]["p50"])
+
+
+def judged(case: Case, predicted: Seen, live: Seen) -> list[Target]:
+    """How far off the prediction is."""
+    name = f"chunk {case.chunk} at {case.rate_per_s:g}/s"
+    return [
+        Target(f"{name}: attainment", 100 * abs(predicted.attainment - live.attainment), POINTS, "points"),
+        Target(f"{name}: TTFT median", 100 * abs(predicted.ttft_s / live.ttft_s - 1), PERCENT, "%"),
+        Target(f"{name}: TPOT median", 100 * abs(predicted.tpot_s / live.tpot_s - 1), PERCENT, "%"),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
