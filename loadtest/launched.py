@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 from loadtest import clock
-from loadtest.supervise import announce_ready, die_with_parent
+from loadtest.supervise import announce_ready, ask_for_death_signal, die_with_parent
 
 _ASK_EVERY_S = 0.1
 _ASK_TIMEOUT_S = 2.0
@@ -26,7 +27,8 @@ def main(words: list[str]) -> int:
     die_with_parent()
     url, ready, timeout_s, _, *command = words
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        # Nobody else would end the command if this process were killed; there is no thread that a fork could hurt.
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=ask_for_death_signal)
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 127
@@ -38,7 +40,16 @@ def main(words: list[str]) -> int:
         _stop(child)
         return child.wait() or 3
     announce_ready(url=url)
-    return child.wait()
+    return _end_like(child.wait())
+
+
+def _end_like(status: int) -> int:
+    """Die of the signal that the command died of: who watches us then names it."""
+    if status < 0:
+        with contextlib.suppress(OSError):  # KILL has no handler to take away
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
 
 
 def _stop(child: subprocess.Popen[bytes], _frame: FrameType | None = None) -> None:

@@ -55,7 +55,7 @@ def die_with_parent() -> None:
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
-    if not _ask_kernel_for_death_signal():
+    if not ask_for_death_signal():
         threading.Thread(target=_watch_parent, args=(int(parent),), daemon=True).start()
     elif os.getppid() != int(parent):  # it died before we could ask
         os.kill(os.getpid(), signal.SIGTERM)
@@ -67,7 +67,8 @@ def announce_ready(**facts: object) -> None:
     sys.stdout.flush()
 
 
-def _ask_kernel_for_death_signal() -> bool:
+def ask_for_death_signal() -> bool:
+    """Have the kernel send SIGTERM when the parent dies; whether this kernel does that."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) == 0)

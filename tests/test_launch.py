@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,13 @@ import pytest
 from loadtest import clock
 from loadtest.cli.main import run as goodput
 from loadtest.errors import TargetError
-from loadtest.launch import Ensemble, ports_in
+from loadtest.launch import Ensemble, free_ports, ports_in, supervised
 from loadtest.replay.options import SenderOptions
 from loadtest.sides import EndpointOptions, LaunchFile, launched
 from loadtest.supervise import Server
 from loadtest.target import LoadSettings
 from metrics import rundir
+from metrics.journal import read_journal
 from metrics.records import Outcome
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -44,6 +46,7 @@ def launch_file(folder: Path) -> Path:
     document = f"""
         command = {msgspec.json.encode([sys.executable, *server, "--host", "127.0.0.1", "--port", "{port}"]).decode()}
         ready_timeout_s = 60
+        gpus = 2
         [[before]]
         name = "prefill"
         command = {msgspec.json.encode([sys.executable, "-c", PAGE, "{prefill_port}", str(folder)]).decode()}
@@ -54,6 +57,14 @@ def launch_file(folder: Path) -> Path:
     """
     file.write_text(document)
     return file
+
+
+def trace_of(folder: Path, output_tokens: list[int]) -> str:
+    """A trace with these answers, ten requests a second."""
+    file = folder / "trace.csv"
+    rows = [f"2024-01-01 00:00:{i / 10:09.6f},50,{tokens}" for i, tokens in enumerate(output_tokens)]
+    file.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    return str(file)
 
 
 def running(word: str) -> list[int]:
@@ -88,12 +99,13 @@ def test_one_that_fails_takes_the_others_along(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_a_deployment_is_started_loaded_sampled_and_stopped(tmp_path: Path) -> None:
-    """Every request answered, both pools' pages sampled, the command repeats the run, no process is left."""
+    """Every request answered, both pools' pages sampled, the command repeats the run, its GPUs count, none is left."""
     file = launch_file(tmp_path)
-    words = ["--trace", "azure-conv", "--rate", "20", "--requests", "10", "--out", str(tmp_path / "run")]
+    words = ["--trace", trace_of(tmp_path, [5] * 10), "--out", str(tmp_path / "run")]
     assert goodput(["launch", str(file), *words]) in (0, 4)
     run = rundir.load(tmp_path / "run")
     assert (run.table.rows["outcome"] == 0).all()
+    assert 2 == run.info.gpus
     assert ["goodput", "launch", str(file)] == run.info.command[:3]
     table = msgspec.json.decode((tmp_path / "run" / "server.json").read_bytes())
     peaks = next(line for line in table if line["quantity"] == "requests running, peak")["servers"]
@@ -110,34 +122,60 @@ def test_a_part_that_dies_is_noticed(tmp_path: Path) -> None:
         assert target.died() is None
         for page in running(tmp_path.name):
             os.kill(page, signal.SIGKILL)
-        give_up = clock.monotonic_ns() + 30_000_000_000
-        while (died := target.died()) is None:
-            assert clock.monotonic_ns() < give_up, "nobody noticed"
-            clock.sleep(0.02)
+        _await(lambda: target.died() is not None, "nobody noticed")
+        died = target.died()
+    assert died is not None
     assert "prefill" in died.message
+
+
+@pytest.mark.live
+def test_a_server_does_not_outlive_its_watcher(tmp_path: Path) -> None:
+    """Killed without a chance to clean up, as by the out-of-memory killer, it takes the foreign server along."""
+    port = free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}"
+    page = [sys.executable, "-c", PAGE, port, str(tmp_path)]
+    server = supervised("page", url, url, 60.0, page, {}, tmp_path / "page.log")
+    with server:
+        os.kill(server.pid, signal.SIGKILL)
+        _await(lambda: not running(str(tmp_path)), "the server lives on")
+        assert "signal SIGKILL" in server.died().message
 
 
 @pytest.mark.live
 def test_a_deployment_killed_in_mid_run(tmp_path: Path) -> None:
     """Exit 5 with its name, what was measured before is written, and no process is left."""
     file, folder = launch_file(tmp_path), tmp_path / "run"
-    words = ["--trace", "azure-conv", "--rate", "20", "--duration", "4s", "--out", str(folder)]
+    # The kill ends the load: the answers of 3,000 tokens would take another half a minute.
+    words = ["--trace", trace_of(tmp_path, [3, 3, 3, *[3000] * 7]), "--out", str(folder)]
     command = [sys.executable, "-P", "-m", "loadtest.cli.main", "launch", str(file), *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=EXAMPLES.parent) as process:
-        give_up = clock.monotonic_ns() + 60_000_000_000
-        while not (folder / "records-0.bin").exists() or (folder / "records-0.bin").stat().st_size < 2000:
-            assert clock.monotonic_ns() < give_up, "the load did not start"
-            clock.sleep(0.02)
-        for server in running("loadtest.backends.server --deployment emulated:chunked,model=demo-8b --host"):
-            if _descends(server, process.pid):
-                os.kill(server, signal.SIGKILL)
+        _await(lambda: _answered(folder / "records-0.bin") > 0, "nothing was answered")
+        # All are found before the first is killed: the child of a dead one descends from nobody.
+        servers = [pid for pid in running("-m loadtest.backends.server --dep") if _descends(pid, process.pid)]
+        for server in servers:
+            os.kill(server, signal.SIGKILL)
         _, errors = process.communicate(timeout=100)
+    assert 2 == len(servers), "the server and its watcher"
     assert 5 == process.returncode, errors
-    assert "ended with" in errors
+    assert "ended with signal SIGKILL" in errors
     outcomes = {Outcome(value).name for value in rundir.load(folder).table.rows["outcome"]}
     assert "OK" in outcomes
-    assert outcomes & {"REFUSED", "CONNECTION_LOST", "RESET", "CONNECT_FAILED", "CONNECT"}
+    assert outcomes & {"CONNECTION_LOST", "TRUNCATED_STREAM"}
     assert [] == running(tmp_path.name)
+
+
+def _await(condition: Callable[[], bool], otherwise: str) -> None:
+    give_up = clock.monotonic_ns() + 60_000_000_000
+    while not condition():
+        assert clock.monotonic_ns() < give_up, otherwise
+        clock.sleep(0.02)
+
+
+def _answered(journal: Path) -> int:
+    """Requests that were answered well, by the journal so far."""
+    if not journal.exists() or journal.stat().st_size == 0:
+        return 0
+    return int((read_journal(journal).rows["outcome"] == Outcome.OK).sum())
 
 
 def _descends(pid: int, ancestor: int) -> bool:
@@ -154,5 +192,5 @@ def _descends(pid: int, ancestor: int) -> bool:
 def test_the_examples_are_launch_files(file: Path) -> None:
     """Each can be read, has a place for each of its values, and samples its pages."""
     read = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), LaunchFile)
-    assert read.metrics
+    assert read.metrics or read.deployment
     assert launched(file, {}, LoadSettings(SenderOptions()), EndpointOptions())

@@ -117,8 +117,10 @@ def test_client_against_server(tmp_path: Path) -> None:
     clock, and the raw file is gone."""
     from loadtest.backends.server import command
 
+    row = '{{"timestamp": {}, "input_length": {}, "output_length": 10}}\n'
+    (tmp_path / "trace.jsonl").write_text("".join(row.format(50 * i, 100 + 100 * i) for i in range(20)))
     with Server(command("emulated:chunked,model=demo-8b"), log=tmp_path / "s.log") as server:
-        words = ["--trace", "azure-conv", "--rate", "20", "--requests", "20", "--metrics-url", server.url]
+        words = ["--trace", str(tmp_path / "trace.jsonl"), "--metrics-url", server.url]
         code = goodput(["run", "--target", server.url, *words, "--out", str(tmp_path / "run")])
     assert code in (0, 4)  # 4 where a busy machine sends late
     table = {line["quantity"]: line for line in json.loads((tmp_path / "run" / "server.json").read_bytes())}

@@ -9,7 +9,9 @@ import pytest
 
 from loadtest.backends.simulator import run_simulation
 from loadtest.deployment import Deployment
-from loadtest.virtual import costs, record_simulation, server_facts
+from loadtest.record import planned_info, record
+from loadtest.target import SimulatedTarget
+from loadtest.virtual import costs, model_facts, record_simulation, server_facts
 from metrics import rundir
 from metrics.slo import SLO
 from metrics.summary import summarise
@@ -61,6 +63,45 @@ def test_a_machine_that_nobody_measured_is_extrapolated_all_the_time() -> None:
     deployment = Deployment.parse("emulated:chunked,hardware=h200")
     facts = server_facts(deployment, run_simulation(deployment, schedule()))
     assert (1.0, False) == (facts["extrapolated_share"], facts["measured"])
+
+
+def test_every_simulated_target_says_how_far_to_trust_it(tmp_path: Path) -> None:
+    """Whoever measures on the simulator, compare and gate too, gets the share and the cost into run.json (N17)."""
+    with SimulatedTarget(Deployment.parse("emulated:chunked,hardware=l40s")) as target:
+        run = record(target, schedule(20), planned_info(target, schedule(20)), rundir.create(tmp_path / "run"))
+    assert (1.0, "virtual") == (run.info.server["extrapolated_share"], run.info.server["clock"])
+    assert {"usd", "wh", "power_model", "idle_share"} <= set(run.info.server)
+
+
+def test_an_emulated_server_is_as_far_from_what_was_measured_as_the_simulator() -> None:
+    """Its share of time outside is that of the same schedule simulated; it says nothing of money."""
+    deployment = Deployment.parse("emulated:chunked")
+    planned = schedule(300, 100.0)
+    facts = model_facts(deployment, planned)
+    assert run_simulation(deployment, planned).stats.extrapolated_share == facts["extrapolated_share"] != 0
+    assert {"performance_model", "prefill_form", "measured", "extrapolated_share"} == facts.keys()
+
+
+def test_a_summary_holds_the_bill_under_any_slo(tmp_path: Path) -> None:
+    """8 GPUs at 4.76 dollars from first arrival to last token, over all 200 requests, or over the good ones."""
+    deployment = Deployment.parse("emulated:chunked,max_num_batched_tokens=512")
+    run = record_simulation(deployment, schedule(), rundir.create(tmp_path / "run"))
+    rows = run.table.rows
+    usd = 8 * 4.76 * (rows["done_s"].max() - rows["scheduled_s"].min()) / 3600
+    bill = summarise(run).economy
+    assert bill is not None
+    assert (usd, usd / 200, None) == (
+        pytest.approx(bill.usd),
+        pytest.approx(bill.usd_per_request),
+        bill.usd_per_good_request,
+    )
+    strict = SLO.parse("ttft=100ms")
+    good = int((rows["first_token_s"] - rows["scheduled_s"] <= 0.1).sum())
+    judged = summarise(run, strict).economy
+    assert 0 < good < 200
+    assert judged is not None
+    assert usd / good == pytest.approx(judged.usd_per_good_request)
+    assert bill.wh / good == pytest.approx(judged.wh_per_good_request)
 
 
 def test_prices_of_pools_of_different_kinds_add_up() -> None:

@@ -1,41 +1,21 @@
 """A small Llama with random weights for llama.cpp: `python tiny_gguf.py OUT.gguf` (needs gguf and numpy).
 
 4 layers of width 128, 2,048 byte-level tokens, 3 MB: the text it writes means nothing, the server that runs it is real.
-The tokenizer is made, not trained: the 256 bytes, then pairs of letters, then those behind a space.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
+from tiny_tokenizer import byte_alphabet, merges
 
 WIDTH, LAYERS, HEADS, KV_HEADS, INNER, VOCABULARY, CONTEXT = 128, 4, 4, 2, 384, 2048, 8192
 SPECIAL = ("<unk>", "<s>", "</s>")
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}"
-
-
-def byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    table = {byte: chr(byte) for byte in plain} | {byte: chr(256 + rank) for rank, byte in enumerate(others)}
-    return [table[byte] for byte in range(256)]
-
-
-def merges() -> Iterator[tuple[str, str]]:
-    """Pairs that become one token, in order of their rank."""
-    space = byte_alphabet()[ord(" ")]
-    lower, upper = string.ascii_lowercase, string.ascii_uppercase
-    yield from itertools.product(lower, lower)
-    yield from ((space, letter) for letter in lower)
-    yield from ((space, first + second) for first, second in itertools.product(lower, lower))
-    yield from itertools.product(upper, upper)
 
 
 def main(path: Path, seed: int) -> None:

@@ -34,6 +34,13 @@ remote.MASTER_SILENCE_NS = int(float(sys.argv[1]) * 1e9)
 from loadtest.cli.main import main
 main(["worker", *sys.argv[2:]])
 """
+MASTER = """
+import sys
+import loadtest.swarm.coordinator as coordinator
+coordinator.LIVENESS_NS = int(float(sys.argv[1]) * 1e9)
+from loadtest.cli.main import main
+main(["run", *sys.argv[2:]])
+"""
 
 
 class Crew:
@@ -65,11 +72,12 @@ class Crew:
             process.communicate()
         self.server.stop()
 
-    def master(self, workers: int, *words: str) -> subprocess.Popen[str]:
-        """`goodput run --master`."""
+    def master(self, workers: int, *words: str, silence_s: float = 10.0) -> subprocess.Popen[str]:
+        """`goodput run --master`, to which a worker is lost after `silence_s`."""
         url = self.server.url.replace("127.0.0.1", self._host)
         return self._spawn(
-            [*python_module("loadtest.cli.main"), "run", "--target", url, "--trace", str(self.folder / "trace.jsonl")],
+            [sys.executable, "-P", "-c", MASTER, str(silence_s)],
+            ["--target", url, "--trace", str(self.folder / "trace.jsonl")],
             ["--master", "--expect-workers", str(workers), "--master-bind", f"0.0.0.0:{self.port}"],
             ["--out", str(self.run), *words],
         )

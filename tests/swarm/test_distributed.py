@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    made = Crew(tmp_path)
+    made = Crew(tmp_path, seconds=1.5)
     yield made
     made.close()
 
@@ -30,9 +30,7 @@ def test_three_workers_offer_one_run(crew: Crew) -> None:
     assert {"OK": crew.planned} == crew.account()
     assert crew.planned == len(crew.arrived())
     for index, folder in enumerate(sorted(crew.workers_folders(), key=lambda path: path.name)):
-        assert (
-            rundir.journal_path(folder, index).read_bytes() == rundir.journal_path(crew.run, index).read_bytes()
-        )
+        assert rundir.journal_path(folder, index).read_bytes() == rundir.journal_path(crew.run, index).read_bytes()
 
 
 def test_there_is_no_master(crew: Crew) -> None:
