@@ -38,6 +38,7 @@ from workloads.schedule import Schedule
 Measure = Callable[[Schedule], RecordTable]
 
 FEWEST_TOKENS = 3  # of a batch, while all of it decodes
+FEWEST_EVENTS_PER_TOKEN = 0.9
 
 
 class Design(NamedTuple):
@@ -113,8 +114,9 @@ def calibrate_live(group: Group, measure: Measure, design: Design, per_context_t
     decode = [_decode_point(e.batch, runs) for e, runs in seen.items() if any(run.step_ms for run in runs)]
     if len(prefill) < 4 or len(decode) < 6:
         raise TargetError(
-            f"{len(prefill)} prefill and {len(decode)} decode points are too few: the server was busy or too slow",
-            hint="calibrate a server that nobody else uses, one instance of it",
+            f"{len(prefill)} prefill and {len(decode)} decode points are too few: the server was busy, "
+            "too slow, or sent many tokens without text or several at once",
+            hint="calibrate a server that nobody else uses, one instance of it, one event for each token",
             code="too_few_points",
         )
     profile = Profile(
@@ -159,7 +161,10 @@ def _play(measure: Measure, episodes: Sequence[Episode]) -> Mapping[Episode, lis
     found: dict[Episode, list[Run]] = defaultdict(list)
     for episode in episodes:
         table = measure(_schedule(episode))
-        if (table.rows["outcome"] == Outcome.OK).all():
+        rows = table.rows
+        # A token without text (half a character) leaves no event: with many of them steps would look too long.
+        shown = rows["token_events"] >= np.maximum(1, FEWEST_EVENTS_PER_TOKEN * rows["output_tokens"])
+        if (rows["outcome"] == Outcome.OK).all() and shown.all():
             found[episode].append(_run(table, episode))
     return found
 

@@ -71,6 +71,18 @@ def test_a_server_that_fails_cannot_be_calibrated() -> None:
         calibrate_live(DEMO, refuse, QUICK, None)
 
 
+def test_answers_without_text_are_no_points() -> None:
+    """A server whose tokens are half characters shows no steps: one sentence instead of a fit to them."""
+
+    def mute(schedule: Schedule) -> RecordTable:
+        table = simulate(Deployment.parse(f"emulated:chunked,{WHOLE_PROMPTS}"), schedule)
+        table.rows["token_events"] = table.rows["output_tokens"] // 6
+        return table
+
+    with pytest.raises(TargetError, match="0 prefill and 0 decode points"):
+        calibrate_live(DEMO, mute, QUICK, None)
+
+
 def test_a_live_emulated_server_is_measured_over_sockets(tmp_path: Path) -> None:
     """Slopes within 15 %, fixed costs within 3 ms: HTTP and a busy test machine are in what a client sees."""
     with (

@@ -67,9 +67,7 @@ def fetch(name: str, url: str, json: bool) -> int:
     for key, value in known.items():
         click.echo(f"{key:<9} {value}")
     if entry.sha256 is None:
-        click.echo(
-            "note: the catalogue has no hash for this file; the one above was noted for next time", err=True
-        )
+        click.echo("note: the catalogue has no hash for this file; the one above was noted for next time", err=True)
     return ExitCode.OK
 
 
