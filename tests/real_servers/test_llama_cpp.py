@@ -72,8 +72,9 @@ def test_times_are_the_servers_own(server: Server, tmp_path: Path) -> None:
     """
     lengths = [(600, 40)] * 8
     table = replayed(server, tmp_path, lengths, 600, "--max-in-flight", "1").table
-    rows = table.rows
-    assert not np.isnan(rows["prefill_s"]).any()
+    assert not np.isnan(table.rows["prefill_s"]).any()
+    rows = table.rows[table.rows["token_events"] > 0]  # a random model may say nothing but a token without text
+    assert len(rows) >= len(lengths) // 2
     added = ttft_from_sent_s(rows) - rows["prefill_s"]
     assert -0.002 < np.median(added) < 0.030
     spoken = rows["last_token_s"] - rows["first_token_s"]
