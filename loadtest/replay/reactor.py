@@ -53,6 +53,9 @@ class HubReactor:
         self._hub.handle_error = self._on_error
         self._soon: deque[Callback] = deque()
         self._soon_scheduled = False
+        # Gevent runs a callback that was added by a callback at once, for up to 5 ms, without a look at any socket or
+        # instant; a timer of no length comes round after that look.
+        self._next_round: Any = self._loop.timer(0.0)
         self._poller = Poller(self._soon) if hasattr(select, "epoll") else None
         if self._poller is not None:
             self._poll_handle = self._io(self._poller.fileno(), 1, self._poller.dispatch)
@@ -61,6 +64,8 @@ class HubReactor:
     def close(self) -> None:
         """Leave the hub as it was found."""
         self._hub.handle_error = self._handle_error
+        self._next_round.stop()
+        self._next_round.close()
         if self._poller is not None:
             self._poll_handle.stop()
             self._poller.close()
@@ -89,11 +94,12 @@ class HubReactor:
         self._soon.append(callback)
 
     def _run_soon(self) -> None:
-        self._soon_scheduled = False
-        run_all(self._soon)
-        if self._soon and not self._soon_scheduled:
-            self._soon_scheduled = True
-            self._loop.run_callback(self._run_soon)
+        try:
+            run_all(self._soon)
+        finally:
+            self._soon_scheduled = bool(self._soon)
+            if self._soon_scheduled:
+                self._next_round.start(self._run_soon)
 
     def every(self, seconds: float, callback: Callback) -> Handle:
         timer = self._loop.timer(seconds, seconds)
