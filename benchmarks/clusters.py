@@ -22,7 +22,7 @@ from loadtest.search.reference import model_unloaded, reference_deployment
 from loadtest.search.saturation import saturation_of
 from metrics.families import FAMILIES
 from metrics.objective import judge
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 SECONDS: Final = 120.0
 WARMUP: Final = 0.2
@@ -156,19 +156,7 @@ class Clusters:
         lengths = self._lengths[workload]
         prompts, outputs = lengths[rng.integers(0, len(lengths), requests)].T
         due = np.cumsum(rng.exponential(1 / rate_per_s, requests))
-        return Schedule(
-            request_id=np.arange(requests),
-            scheduled_s=due,
-            prompt_tokens=prompts,
-            max_tokens=outputs,
-            session=np.full(requests, -1),
-            slo_class=np.zeros(requests, dtype=np.uint8),
-            warmup=due < WARMUP * SECONDS,
-            seed=0,
-            salt="",
-            trace_name=workload,
-            trace_hash="",
-        )
+        return unrelated(due, prompts, outputs, warmup_s=WARMUP * SECONDS, name=workload)
 
 
 def targets(traces: Path) -> list[Target]:

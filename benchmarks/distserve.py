@@ -27,7 +27,7 @@ from benchmarks.targets import Target, say
 from loadtest.backends.simulator import simulate
 from loadtest.deployment import Deployment
 from metrics.slo import SLO, attain
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 LENGTHS: Final = Path(__file__).parent / "data" / "distserve_lengths.csv.gz"
 SAMPLES: Final = 20
@@ -212,16 +212,4 @@ def offered(lengths: np.ndarray, rate_per_s: float, requests: int, draw: int) ->
     gaps = np.random.RandomState(0).gamma(1.0, 1 / rate_per_s, requests)  # their client's own generator and seed
     rng = np.random.default_rng(draw)
     prompts, outputs = lengths[rng.choice(len(lengths), requests, replace=requests > len(lengths))].T
-    return Schedule(
-        request_id=np.arange(requests),
-        scheduled_s=np.concatenate([[0.0], np.cumsum(gaps[:-1])]),
-        prompt_tokens=prompts,
-        max_tokens=outputs,
-        session=np.full(requests, -1),
-        slo_class=np.zeros(requests, dtype=np.uint8),
-        warmup=np.zeros(requests, dtype=bool),
-        seed=0,
-        salt="",
-        trace_name="DistServe's client",
-        trace_hash="",
-    )
+    return unrelated(np.concatenate([[0.0], np.cumsum(gaps[:-1])]), prompts, outputs, name="DistServe's client")

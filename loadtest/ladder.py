@@ -21,7 +21,7 @@ from metrics import rundir
 from metrics.gate.sample import Sample, sample_of
 from metrics.rundir import Run
 from metrics.summary import summarise
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 BATCHES: Final = (1, 8, 32)
 PROMPTS: Final = (512, 2048, 8192)
@@ -48,21 +48,14 @@ class Point(NamedTuple):
 
     def schedule(self) -> Schedule:
         """The rung as a schedule; its first group is warm-up."""
-        groups = self.repeats + 1
-        count = groups * self.batch
-        at_s = np.repeat(np.arange(groups) * self.every_s, self.batch)
-        return Schedule(
-            request_id=np.arange(count),
-            scheduled_s=at_s,
-            prompt_tokens=np.full(count, self.prompt_tokens),
-            max_tokens=np.full(count, self.output_tokens),
-            session=np.full(count, -1),
-            slo_class=np.zeros(count, dtype=np.uint8),
-            warmup=at_s < self.every_s,
-            seed=0,
+        return unrelated(
+            np.repeat(np.arange(self.repeats + 1) * self.every_s, self.batch),
+            self.prompt_tokens,
+            self.output_tokens,
+            warmup_s=self.every_s,
             salt=fresh_salt(),
-            trace_name=f"ladder {self.metric}@{self.at}",
-            trace_hash=f"ladder-{self.metric}-{self.at}",
+            name=f"ladder {self.metric}@{self.at}",
+            name_hash=f"ladder-{self.metric}-{self.at}",
         )
 
 

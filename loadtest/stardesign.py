@@ -33,7 +33,7 @@ from loadtest.target import LoadSettings, Target
 from loadtest.workload import fresh_salt
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 Measure = Callable[[Schedule], RecordTable]
 
@@ -172,19 +172,12 @@ def _play(measure: Measure, episodes: Sequence[Episode]) -> Mapping[Episode, lis
 def _schedule(episode: Episode) -> Schedule:
     """An episode's requests; their prompts are new, so that no prefix cache knows them."""
     batch, late = episode.batch, bool(episode.late)
-    count = batch + late
-    return Schedule(
-        request_id=np.arange(count),
-        scheduled_s=np.array([0.0] * batch + [episode.late_s] * late),
-        prompt_tokens=np.array([episode.prompt] * batch + [episode.late] * late),
-        max_tokens=np.array([episode.output] * batch + [2] * late),
-        session=np.full(count, -1),
-        slo_class=np.zeros(count, dtype=np.uint8),
-        warmup=np.zeros(count, dtype=bool),
-        seed=0,
+    return unrelated(
+        [0.0] * batch + [episode.late_s] * late,
+        [episode.prompt] * batch + [episode.late] * late,
+        [episode.output] * batch + [2] * late,
         salt=fresh_salt(),
-        trace_name="star design",
-        trace_hash="",
+        name="star design",
     )
 
 

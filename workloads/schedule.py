@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from workloads.errors import WorkloadError
 from workloads.tokenizer import file_hash
@@ -209,6 +209,33 @@ def plan(
         trace_name=trace.name,
         trace_hash=trace.content_hash,
         prefix=trace.prefix,
+    )
+
+
+def unrelated(
+    scheduled_s: ArrayLike,
+    prompt_tokens: ArrayLike,
+    max_tokens: ArrayLike,
+    *,
+    warmup_s: float = 0.0,
+    salt: str = "",
+    name: str = "",
+    name_hash: str = "",
+) -> Schedule:
+    """A schedule without a trace: requests that know nothing of each other, due at these instants, in their order."""
+    due_s = np.asarray(scheduled_s, dtype=np.float64)
+    return Schedule(
+        request_id=np.arange(len(due_s)),
+        scheduled_s=due_s,
+        prompt_tokens=np.broadcast_to(prompt_tokens, due_s.shape),
+        max_tokens=np.broadcast_to(max_tokens, due_s.shape),
+        session=np.full(len(due_s), -1),
+        slo_class=np.zeros(len(due_s), dtype=np.uint8),
+        warmup=due_s < warmup_s,
+        seed=0,
+        salt=salt,
+        trace_name=name,
+        trace_hash=name_hash,
     )
 
 

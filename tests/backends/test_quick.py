@@ -9,7 +9,7 @@ from loadtest.backends import quick
 from loadtest.backends.simulator import run_simulation
 from loadtest.backends.spec import resolve
 from loadtest.deployment import Deployment
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 MODEL = "model=demo-8b,max_model_len=600"
 POLICIES = (
@@ -25,20 +25,7 @@ MEMORY = ("", ",num_gpu_blocks=400", ",num_gpu_blocks=60", ",max_num_seqs=5")
 
 def schedule(arrivals: list[tuple[float, int, int]]) -> Schedule:
     gaps, prompts, outputs = (np.array(column) for column in zip(*arrivals, strict=True))
-    count = len(arrivals)
-    return Schedule(
-        request_id=np.arange(count),
-        scheduled_s=np.cumsum(gaps),
-        prompt_tokens=prompts,
-        max_tokens=outputs,
-        session=np.full(count, -1),
-        slo_class=np.zeros(count, dtype=np.uint8),
-        warmup=np.zeros(count, dtype=bool),
-        seed=0,
-        salt="",
-        trace_name="",
-        trace_hash="",
-    )
+    return unrelated(np.cumsum(gaps), prompts, outputs)
 
 
 arrivals = st.lists(

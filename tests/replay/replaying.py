@@ -27,7 +27,7 @@ from metrics.runinfo import RunInfo
 from metrics.slo import SLO
 from metrics.validity import Finding, assess
 from workloads.prompts import Prompts
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, unrelated
 
 
 @dataclass
@@ -64,20 +64,7 @@ class Replayed:
 
 def schedule(scheduled_s: list[float], *, prompt_tokens: int = 4, max_tokens: int = 16) -> Schedule:
     """A schedule of equal requests."""
-    n = len(scheduled_s)
-    return Schedule(
-        request_id=np.arange(n),
-        scheduled_s=np.array(scheduled_s, dtype=np.float64),
-        prompt_tokens=np.full(n, prompt_tokens),
-        max_tokens=np.full(n, max_tokens),
-        session=np.full(n, -1),
-        slo_class=np.zeros(n),
-        warmup=np.zeros(n, dtype=bool),
-        seed=1,
-        salt="test",
-        trace_name="test",
-        trace_hash="",
-    )
+    return unrelated(scheduled_s, prompt_tokens, max_tokens, salt="test", name="test")
 
 
 def replay(
