@@ -2,7 +2,8 @@
 
 The rule is deliberately plain: a deployment beats another when their intervals of goodput per GPU do not
 overlap. The factor printed is the ratio of the estimates, between the ratios of the nearest and of the
-farthest ends, so "at least 1.2 times" holds whenever both intervals do.
+farthest ends, so "at least 1.2 times" holds whenever both intervals do. Where no deployment has GPUs (all run on
+a CPU), or none says how many, they are compared whole, and the sentence leaves "per GPU" out.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(rows: list[DecisionRow]) -> Decision:
     """Rank deployments by goodput per GPU and say in one sentence what the intervals allow to be said."""
-    ranked = sorted(rows, key=_rank_key)
-    able = [row for row in ranked if _usable(row)]
+    able = sorted((row for row in rows if _usable(row, rows)), key=_rank_key)
+    ranked = able + sorted((row for row in rows if not _usable(row, rows)), key=_rank_key)
     if not able:
         return _decision("none", _why_nothing(ranked), [], None, ranked)
     if len(able) == 1:
@@ -84,23 +85,38 @@ def _decision(
     return Decision(standing=standing, sentence=sentence, leaders=leaders, factor=factor, rows=rows)
 
 
-def _usable(row: DecisionRow) -> bool:
-    return row.goodput_per_gpu is not None and (row.goodput_from != "live" or row.validity != "invalid")
+def _counted(rows: list[DecisionRow]) -> bool:
+    """Whether GPUs come into it."""
+    return any(row.gpus is not None for row in rows)
 
 
-def _rank_key(row: DecisionRow) -> tuple[bool, float, str]:
-    rate = row.goodput_per_gpu
-    return (not _usable(row), -(rate.rate if rate else 0.0), row.label)
+def _known(row: DecisionRow, rows: list[DecisionRow]) -> bool:
+    return (row.goodput_per_gpu if _counted(rows) else row.goodput_per_s) is not None
 
 
-def _per_gpu(row: DecisionRow) -> GoodputEstimate:
-    assert row.goodput_per_gpu is not None
-    return row.goodput_per_gpu
+def _usable(row: DecisionRow, rows: list[DecisionRow]) -> bool:
+    return _known(row, rows) and (row.goodput_from != "live" or row.validity != "invalid")
+
+
+def _rank_key(row: DecisionRow) -> tuple[float, str]:
+    rate = row.goodput_per_gpu or row.goodput_per_s
+    return (-(rate.rate if rate else 0.0), row.label)
+
+
+def _rate(row: DecisionRow) -> GoodputEstimate:
+    """What is compared, of a row that can be: per GPU, or of the whole where no row has GPUs."""
+    rate = row.goodput_per_gpu or row.goodput_per_s
+    assert rate is not None
+    return rate
+
+
+def _each(row: DecisionRow) -> str:
+    return " per GPU" if row.goodput_per_gpu is not None else ""
 
 
 def _low(row: DecisionRow) -> float:
     """The least the data allow: nothing at all when the search only found that even its lowest rate fails."""
-    rate = _per_gpu(row)
+    rate = _rate(row)
     if rate.bound == "below":
         return 0.0
     if rate.bound == "at_least":
@@ -110,7 +126,7 @@ def _low(row: DecisionRow) -> float:
 
 def _high(row: DecisionRow) -> float:
     """The most the data allow: without limit when even the highest rate tried passed."""
-    rate = _per_gpu(row)
+    rate = _rate(row)
     if rate.bound == "at_least":
         return float("inf")
     if rate.bound == "below":
@@ -120,7 +136,7 @@ def _high(row: DecisionRow) -> float:
 
 def _factor(best: DecisionRow, second: DecisionRow) -> Factor | None:
     """How many times more the best serves; None when the runner-up may serve nothing."""
-    top, other = _per_gpu(best), _per_gpu(second)
+    top, other = _rate(best), _rate(second)
     if other.rate <= 0 or _high(second) <= 0:
         return None
     low = _low(best) / _high(second)
@@ -132,8 +148,8 @@ def _factor(best: DecisionRow, second: DecisionRow) -> Factor | None:
 def _win(able: list[DecisionRow], factor: Factor | None) -> str:
     best, second = able[0], able[1]
     if factor is None:
-        return f"{best.label} wins: {_told(best)} against {_told(second)} requests/s per GPU."
-    than = f"the goodput per GPU of {second.label}"
+        return f"{best.label} wins: {_told(best)} against {_told(second)} requests/s{_each(best)}."
+    than = f"the goodput{_each(best)} of {second.label}"
     if factor.value is None or factor.high is None:
         return f"{best.label} wins: at least {factor.low:.3g} times {than}."
     sure = f" (between {factor.low:.3g} and {factor.high:.3g})" if factor.high > factor.low else ""
@@ -141,7 +157,7 @@ def _win(able: list[DecisionRow], factor: Factor | None) -> str:
 
 
 def _told(row: DecisionRow) -> str:
-    rate = _per_gpu(row)
+    rate = _rate(row)
     prefix = {"estimate": "", "at_least": "at least ", "below": "below "}[rate.bound]
     return f"{prefix}{rate.rate:.3g}"
 
@@ -156,11 +172,11 @@ def _tie(leaders: list[DecisionRow], able: list[DecisionRow], ranked: list[Decis
 
 
 def _alone(row: DecisionRow, ranked: list[DecisionRow]) -> str:
-    return f"{row.label} serves {_told(row)} requests/s per GPU{_ends(row)}.{_left_out(ranked)}"
+    return f"{row.label} serves {_told(row)} requests/s{_each(row)}{_ends(row)}.{_left_out(ranked)}"
 
 
 def _ends(row: DecisionRow) -> str:
-    rate = _per_gpu(row)
+    rate = _rate(row)
     if rate.bound != "estimate" or rate.low is None or rate.high is None:
         return ""
     return f" (95 % interval {rate.low:.3g} to {rate.high:.3g})"
@@ -168,13 +184,14 @@ def _ends(row: DecisionRow) -> str:
 
 def _left_out(ranked: list[DecisionRow]) -> str:
     """A clause for each row the verdict does not cover."""
-    invalid = [row.label for row in ranked if row.validity == "invalid" and not _usable(row)]
-    unknown = [row.label for row in ranked if row.validity != "invalid" and row.goodput_per_gpu is None]
+    invalid = [row.label for row in ranked if row.validity == "invalid" and not _usable(row, ranked)]
+    unknown = [row.label for row in ranked if row.validity != "invalid" and not _known(row, ranked)]
     # A goodput found on the virtual clock stands, but not what the live run showed beside it.
-    spoilt = [row.label for row in ranked if row.validity == "invalid" and _usable(row)]
+    spoilt = [row.label for row in ranked if row.validity == "invalid" and _usable(row, ranked)]
     said = f" Nothing can be said of {_listed(invalid)}: the measurement is invalid." if invalid else ""
     said += f" Do not use the live figures of {_listed(spoilt)}: that measurement is invalid." if spoilt else ""
-    return said + (f" The goodput per GPU of {_listed(unknown)} is not known." if unknown else "")
+    of = " per GPU" if _counted(ranked) else ""
+    return said + (f" The goodput{of} of {_listed(unknown)} is not known." if unknown else "")
 
 
 def _why_nothing(ranked: list[DecisionRow]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -19,6 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="the engine needs the torch extra")
 pytest.importorskip("safetensors", reason="the engine needs the torch extra")
 
+from benchmarks.handover import call, config
 from loadtest import clock
 from loadtest.backends.server import command
 from loadtest.errors import TargetError
@@ -35,21 +34,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(command(DEPLOYMENT), log=log, ready_timeout_s=100) as running:
         yield running
     assert (0, "") == (running.exit_status, running.log_tail())
-
-
-def call(server: Server, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=100)
-    headers = {"Content-Type": "application/json"}
-    connection.request(method, path, None if body is None else json.dumps(body), headers)
-    response = connection.getresponse()
-    answer = response.read()
-    connection.close()
-    return response.status, answer
-
-
-def config(server: Server) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call(server, "GET", "/ref/config")[1])
-    return found
 
 
 def idle(server: Server) -> bool:

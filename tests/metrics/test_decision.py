@@ -71,6 +71,20 @@ def test_nothing_usable_is_said_so(rows: list[DecisionRow]) -> None:
     assert found.sentence.startswith("No deployment")
 
 
+def whole(label: str, rate: float, low: float, high: float) -> DecisionRow:
+    found = GoodputEstimate(rate=rate, low=low, high=high, bound="estimate", runs=6)
+    return DecisionRow(label=label, deployment="torch:chunked", gpus=None, goodput_per_s=found)
+
+
+def test_deployments_without_gpus_are_compared_whole() -> None:
+    """On a CPU there is nothing to divide by; beside a row with GPUs such a row is left out."""
+    found = decide([whole("b", 2.0, 1.8, 2.2), whole("a", 4.0, 3.96, 4.4)])
+    assert "A wins: 2 times the goodput of b (between 1.8 and 2.44)." == found.sentence
+    mixed = decide([whole("a", 4.0, 3.96, 4.4), row("b", 2.0, 1.8, 2.2)])
+    assert ["b"] == mixed.leaders
+    assert mixed.sentence.endswith("The goodput per GPU of a is not known.")
+
+
 def test_missing_intervals_count_as_points() -> None:
     """Figures without intervals are compared as they are, and no certainty is claimed."""
     assert "A wins: 2 times the goodput per GPU of b." == decide([row("a", 2.0), row("b", 1.0)]).sentence
