@@ -91,7 +91,7 @@ def _run(file: Path, trace: Path, out: Path, options: argparse.Namespace) -> Run
     command += ["--trace", str(trace), "--workers", str(options.workers), "--out", str(out)]
     command += [word for setting in options.set for word in ("--set", setting)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not (out / rundir.RECORDS).exists():
+    if done.returncode not in (0, 4) or not (out / rundir.RECORDS).exists():
         raise SystemExit(f"bench: goodput launch {file} ended with {done.returncode}: {done.stderr[-800:]}")
     return rundir.load(out)
 
