@@ -72,7 +72,7 @@ def token_times(emissions: list[Emission], requests: int) -> list[list[float]]:
     return times
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(POOLED), arrival_lists())
 def test_an_instance_schedules_as_the_slow_reference_does(arrangement: str, arrivals: list[Arrival]) -> None:
     """Token times and preemptions equal those of a scheduler that counts every token and block."""
@@ -91,7 +91,7 @@ def test_the_small_instance_is_under_memory_pressure() -> None:
     assert cluster.stats().preemptions > 5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(SHAPES), arrival_lists())
 def test_every_token_of_every_request_comes_once_and_in_order(shape: str, arrivals: list[Arrival]) -> None:
     """Nothing is lost to preemption, hand-off or a full cluster; afterwards all memory is free."""
@@ -108,7 +108,7 @@ def test_every_token_of_every_request_comes_once_and_in_order(shape: str, arriva
     assert cluster.next_deadline() is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(SHAPES), arrival_lists())
 def test_blocks_are_conserved_at_every_instant(shape: str, arrivals: list[Arrival]) -> None:
     """Never more blocks in use than there are, and none are used by nobody."""
@@ -125,7 +125,7 @@ def test_blocks_are_conserved_at_every_instant(shape: str, arrivals: list[Arriva
             assert instance.pending_tokens >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(SHAPES), arrival_lists(), st.lists(gaps, min_size=1, max_size=10))
 def test_results_do_not_depend_on_when_the_clock_is_looked_at(
     shape: str, arrivals: list[Arrival], steps: list[float]
@@ -145,7 +145,7 @@ def test_results_do_not_depend_on_when_the_clock_is_looked_at(
     assert expected == stepped + cluster.advance(inf)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(SHAPES), arrival_lists())
 def test_compressed_stretches_equal_single_iterations(shape: str, arrivals: list[Arrival]) -> None:
     """Many iterations as one event give every token within 1e-6 ms of one by one, and the same preemptions."""
@@ -162,7 +162,7 @@ def test_compressed_stretches_equal_single_iterations(shape: str, arrivals: list
     assert (one.busy_s, one.extrapolated_s) == pytest.approx((other.busy_s, other.extrapolated_s))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(SHAPES), arrival_lists(), st.data())
 def test_abort_frees_all_and_disturbs_nobody(shape: str, arrivals: list[Arrival], data: st.DataObject) -> None:
     """Requests aborted at any moment emit nothing more; the others get all their tokens and memory ends up free."""
@@ -184,7 +184,7 @@ def test_abort_frees_all_and_disturbs_nobody(shape: str, arrivals: list[Arrival]
     assert (0, 0, 0.0) == (cluster.stats().running, cluster.stats().waiting, cluster.stats().kv_usage)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrival_lists())
 def test_chunked_is_stall_free(arrivals: list[Arrival]) -> None:
     """Every decode runs in every iteration, and no iteration exceeds the token budget."""

@@ -63,7 +63,7 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes, turns, st.integers(1, 4))
 def test_the_instants_found_give_the_same_answers_as_if_they_had_been_planned(
     shape: str, drawn: list[tuple[float, float, int, int]], users: int

@@ -73,7 +73,7 @@ prompts = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["chunked", "colocated", "disaggregated"]), prompts)
 def test_blocks_are_conserved_and_compression_stays_exact(
     name: str, requests: list[tuple[float, int, int, int]]

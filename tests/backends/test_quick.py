@@ -35,7 +35,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(POLICIES), st.sampled_from(MEMORY), arrivals)
 def test_the_short_cut_gives_what_the_cluster_gives(
     policy: str, memory: str, arrivals: list[tuple[float, int, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.bins import SHARES, Bins, table_bins
@@ -161,7 +161,6 @@ REQUEST = st.tuples(st.floats(0, 50), LATENCY, st.floats(0.001, 0.2), st.integer
 
 
 @given(st.lists(REQUEST, min_size=1, max_size=40), st.sets(st.integers(0, 39)))
-@settings(deadline=None)
 def test_good_requests_are_the_attainments(requests: list[tuple[float, float, float, int]], bad: set[int]) -> None:
     """The good quadrant is attainment's count, and all parts sum to its total."""
     rows = answered(requests)
@@ -174,7 +173,6 @@ def test_good_requests_are_the_attainments(requests: list[tuple[float, float, fl
 
 
 @given(st.lists(REQUEST, min_size=1, max_size=40))
-@settings(deadline=None)
 def test_in_flight_adds_up_to_the_time_requests_were_open(requests: list[tuple[float, float, float, int]]) -> None:
     """Mean in flight times width, summed, is the sum of all (done - sent)."""
     rows = answered(requests)

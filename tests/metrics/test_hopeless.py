@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.hopeless import allowed_misses, hopeless_at_s
@@ -27,7 +27,6 @@ def rows_of(requests: list[tuple[float, float, int, bool]]) -> Rows:
     return rows
 
 
-@settings(deadline=None)
 @given(st.lists(REQUEST, min_size=1, max_size=25))
 def test_a_run_is_lost_exactly_when_its_whole_verdict_is_a_fail(
     requests: list[tuple[float, float, int, bool]],

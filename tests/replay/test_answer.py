@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.replay.answer import Answer
@@ -28,7 +28,6 @@ def answer_of(reads: list[bytes], *, keep_text: bool = False) -> Answer:
     return answer
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(_TOKEN, min_size=1, max_size=30))
 def test_any_cut_gives_the_same_answer(data: st.DataObject, texts: list[str]) -> None:
     """However reads are cut, the quick and the careful way count the same tokens and reach the same outcome."""
@@ -43,7 +42,6 @@ def test_any_cut_gives_the_same_answer(data: st.DataObject, texts: list[str]) ->
     assert quick.coalesced_reads == careful.coalesced_reads
 
 
-@settings(deadline=None)
 @given(st.lists(_TOKEN, min_size=1, max_size=30))
 def test_one_read_per_event_stamps_each_token_with_its_own_read(texts: list[str]) -> None:
     """With an event per read, token i is that of read i + 1 (the head is read 0)."""
@@ -80,7 +78,6 @@ def test_what_is_not_a_plain_token_is_read_with_care(odd: bytes) -> None:
         assert getattr(careful, name) == getattr(quick, name), name
 
 
-@settings(deadline=None)
 @given(st.data(), st.binary(max_size=300))
 def test_arbitrary_bytes_never_crash(data: st.DataObject, noise: bytes) -> None:
     """Noise after a good start gives an answer or a FramingError."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.cli.run import APIS as OFFERED
@@ -64,7 +64,6 @@ def test_the_command_offers_every_api() -> None:
     assert APIS == OFFERED
 
 
-@settings(deadline=None)
 @given(
     st.data(),
     st.sampled_from(["ollama", "llamacpp"]),
@@ -80,7 +79,6 @@ def test_any_cut_of_a_native_stream_gives_the_same_answer(data: st.DataObject, a
     assert Flag.MISSING_DONE not in answer.flags(1)
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from(APIS), st.binary(max_size=200))
 def test_no_dialect_falls_over_noise(data: st.DataObject, api: Any, noise: bytes) -> None:
     """Whatever stands in a line or an event: never an exception, never a token out of nothing."""

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.replay.answer import Answer
@@ -46,7 +46,6 @@ def fed(api: str, reads: list[bytes], **options: Any) -> Answer | None:
     return answer
 
 
-@settings(deadline=None)
 @given(
     st.data(),
     st.sampled_from(APIS),

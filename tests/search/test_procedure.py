@@ -27,7 +27,7 @@ def server(goodput: float, slope: float = 7.0, noise: float = 0.0, seed: int = 0
     return measure
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.floats(0.05, 500.0), st.floats(0.2, 5.0))
 def test_without_noise_the_goodput_is_found_from_anywhere(goodput: float, start: float) -> None:
     """To the rounding of whole requests, whatever rate it begins with."""

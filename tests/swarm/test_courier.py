@@ -78,7 +78,7 @@ def test_no_more_than_a_window_is_under_way(tmp_path: Path, monkeypatch: pytest.
     assert 4 == len(network.under_way)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pieces=st.lists(st.binary(max_size=30), max_size=8),
     fates=st.lists(st.sampled_from(["arrives", "lost", "twice", "late", "unanswered"]), max_size=60),

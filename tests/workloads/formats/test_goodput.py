@@ -13,7 +13,7 @@ from workloads.formats import goodput, read_trace
 from workloads.trace import Trace
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(traces())
 def test_round_trip(tmp_path: Path, trace: Trace) -> None:
     """Writing and reading gives the same content hash and origin, plain and gzip."""

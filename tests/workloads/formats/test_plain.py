@@ -72,7 +72,7 @@ def described(trace: Trace) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("form", HEADERS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data(), end=st.sampled_from(["\n", "\r\n", "\r"]))
 def test_same_as_row_by_row(form: str, data: st.DataObject, end: str, tmp_path: Path) -> None:
     """Same columns, lines, rejected rows, warnings or error, with any line ends and any block size."""
