@@ -82,7 +82,11 @@ def _gains(found: PlanReport) -> Section | None:
         return None
     shared = shared_options([step.deployment for step in found.waterfall])
     best = max(found.waterfall[1:], key=lambda step: step.gain, default=found.waterfall[0])
-    tells = f"The largest step is {best.name!r}: {digits(best.gain)} more per GPU.".replace("'", "")
+    tells = (
+        f"The largest step is {best.name}: {digits(best.gain)} more per GPU."
+        if best.gain > 0
+        else "No freedom adds anything: the plain design is as good as it gets."
+    )
     return Section(
         "gains",
         "What each freedom adds",
