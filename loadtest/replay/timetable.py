@@ -10,9 +10,8 @@ import numpy as np
 
 from loadtest import clock
 from loadtest.replay.reactor import Reactor
+from loadtest.replay.timerfd import FAR_FUTURE_NS
 from workloads.schedule import Schedule
-
-FAR_FUTURE_NS = 2**62
 
 
 class Timetable:
