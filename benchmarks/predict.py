@@ -1,20 +1,26 @@
-"""Is a calibration worth its file? The engine, calibrated over sockets, against the simulator on what it has not seen.
+"""Is a calibration worth its file? A server, calibrated over sockets, against the simulator on what it has not seen.
 
     calibrate a server with whole prompts   ->  a model file
     simulate a chunk size and a rate that the calibration has not seen; the SLO is the predicted 90th percentiles
-    run the same requests against the engine with that chunk size
+    run the same requests against the server with that chunk size
     calibrate again, and so on
 
-A machine's speed drifts: what is judged is the mean of the predictions by the calibrations before and after each run.
-Real commands throughout: `goodput calibrate`, `goodput run --virtual`, `goodput run --target`.
+The server is the reference engine, or anybody's of one core and one instance: `--launch examples/vllm-chunked.toml
+--model CONFIG.json`; its file must have a `{chunk}`. A machine's speed drifts: what is judged is the mean of the
+predictions by the calibrations before and after each run. Real commands throughout: `goodput launch --keep`,
+`goodput calibrate`, `goodput run --virtual`, `goodput run --target`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -47,7 +53,9 @@ class Seen(NamedTuple):
 def main() -> int:
     """Measure, predict, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--model", default="tiny", help="of the engine; with --launch the server's config.json")
+    parser.add_argument("--launch", type=Path, metavar="FILE", help="another server than the engine")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="value for {K} in the launch file")
     parser.add_argument("--cases", default="128@2,256@3", help="chunk@rate,...")
     parser.add_argument("--requests", type=int, default=120)
     parser.add_argument("--repeats", type=int, default=0, help="of a whole star; 0: calibrate --quick")
@@ -57,15 +65,63 @@ def main() -> int:
     with TemporaryDirectory(prefix="goodput-predict-") as scratch:
         folder = options.out or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        return conclude("predict", Bench(folder, options.model, options.requests, options.repeats).run(cases))
+        server = Launched(options.launch, options.set, options.model) if options.launch else Engine(options.model)
+        return conclude("predict", Bench(folder, server, options.requests, options.repeats).run(cases))
+
+
+class Engine:
+    """The reference engine on one thread: the other core is the client's."""
+
+    memory = "max_num_seqs=32,kv_policy=reserve_output,watermark=0,num_gpu_blocks=4096,max_model_len=2200"
+    known: tuple[str, ...] = ()
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @contextmanager
+    def serving(self, chunk: int, log: Path) -> Iterator[str]:
+        """Its URL, with prefills in chunks of that many tokens."""
+        text = f"torch:chunked,model={self.model},threads=1,max_model_len=2200,max_num_seqs=32"
+        with Server(command(f"{text},max_num_batched_tokens={chunk}"), log=log, ready_timeout_s=100) as server:
+            yield server.url
+
+
+class Launched:
+    """A server of anybody's, from a launch file; what it is must be said to `goodput calibrate`."""
+
+    memory = "max_num_seqs=64,max_model_len=8192,num_gpu_blocks=4096"
+
+    def __init__(self, file: Path, settings: list[str], model: str) -> None:
+        self.file = file
+        self.settings = settings
+        self.known = ("--model", model, "--hardware", "cpu")
+
+    @contextmanager
+    def serving(self, chunk: int, log: Path) -> Iterator[str]:
+        """As for the engine."""
+        words = [word for setting in (*self.settings, f"chunk={chunk}") for word in ("--set", setting)]
+        launch = python_module("loadtest.cli.main", "launch", str(self.file), "--keep", *words)
+        with log.open("ab") as errors:
+            process = subprocess.Popen(launch, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert process.stdout is not None
+        try:
+            found = re.match(r"(\S+) serves ", process.stdout.readline())
+            if found is None:
+                raise SystemExit(f"bench: {self.file} did not start: {log}")
+            yield found[1]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            process.stdout.close()
 
 
 class Bench:
     """One folder with everything that comes of it."""
 
-    def __init__(self, folder: Path, model: str, requests: int, repeats: int) -> None:
+    def __init__(self, folder: Path, server: Engine | Launched, requests: int, repeats: int) -> None:
         self.folder = folder
-        self.model = model
+        self.server = server
+        self.log = folder / "server.log"
         self.requests = requests
         self.repeats = repeats
 
@@ -86,13 +142,13 @@ class Bench:
         return targets
 
     def case(self, case: Case, model: Path) -> tuple[str, Seen, Seen]:
-        """The SLO, what the simulator says, and what the engine does."""
+        """The SLO, what the simulator says, and what the server does."""
         alone = self.simulate(case, model, "ttft=1s", "slo")
         limits = {name: alone[f"{name}_s"]["p90"] for name in ("ttft", "tpot")}
         slo = ",".join(f"{name}={seconds * 1e3:.0f}ms" for name, seconds in limits.items())
         predicted = self.simulated(case, model, slo, "before")
-        with self.server(case.chunk) as server:
-            target = ["--target", server.url]
+        with self.server.serving(case.chunk, self.log) as url:
+            target = ["--target", url]
             live = seen(self.goodput("run", *target, *self.load(case, slo, f"live-{case.chunk}"), "--json"))
         return slo, predicted, live
 
@@ -100,24 +156,17 @@ class Bench:
         """Measured over sockets, on an idle server that computes whole prompts."""
         path, began = self.folder / f"calibration-{number}.json", clock.monotonic_ns()
         how = ["--repeats", str(self.repeats)] if self.repeats else ["--quick"]
-        with self.server(WHOLE_PROMPTS) as server:
-            say(self.goodput("calibrate", "--target", server.url, *how, "--out", str(path)))
+        with self.server.serving(WHOLE_PROMPTS, self.log) as url:
+            say(self.goodput("calibrate", "--target", url, *self.server.known, *how, "--out", str(path)))
         say(f"calibrated in {(clock.monotonic_ns() - began) * 1e-9:.0f} s")
         return path
-
-    def server(self, chunk: int) -> Server:
-        """The engine on one thread: the other core is the client's."""
-        text = f"torch:chunked,model={self.model},threads=1,max_model_len=2200,max_num_seqs=32"
-        text += f",max_num_batched_tokens={chunk}"
-        return Server(command(text), log=self.folder / "server.log", ready_timeout_s=100)
 
     def simulated(self, case: Case, model: Path, slo: str, name: str) -> Seen:
         return seen(json.dumps(self.simulate(case, model, slo, name)))
 
     def simulate(self, case: Case, model: Path, slo: str, name: str) -> dict[str, Any]:
-        """The same requests on the virtual clock, with the engine's rules of memory."""
-        text = f"emulated:chunked,model={model},hardware=cpu,max_num_batched_tokens={case.chunk},max_num_seqs=32"
-        text += ",kv_policy=reserve_output,watermark=0,num_gpu_blocks=4096,max_model_len=2200"
+        """The same requests on the virtual clock, with the server's rules of memory."""
+        text = f"emulated:chunked,model={model},hardware=cpu,max_num_batched_tokens={case.chunk},{self.server.memory}"
         words = ["--virtual", "--backend", text, *self.load(case, slo, f"{name}-{case.chunk}"), "--json"]
         found: dict[str, Any] = json.loads(self.goodput("run", *words))
         return found
