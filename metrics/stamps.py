@@ -12,6 +12,8 @@ from metrics.stats import Stat
 
 Ints = NDArray[np.int64]
 
+LATE_SHARE = 0.25  # of the time between two events
+
 
 def stamp_uncertainty_s(rows: Rows, events: EventTimes) -> Seconds:
     """How wrong each event's time may be through the client's fault, in seconds.
@@ -33,6 +35,26 @@ def stamp_uncertainty_s(rows: Rows, events: EventTimes) -> Seconds:
     if simulated.any():
         uncertainty[np.repeat(simulated, np.diff(events.start))] = 0.0
     return uncertainty
+
+
+def read_late(events: EventTimes, of: Mask) -> bool:
+    """Whether it was the client, by looking seldom, that found several events in one read in the rows of `of`.
+
+    A read has the stamp of its last bytes. Who looks seldom finds them, in the mean, half as old as two events are
+    apart; who looks at once finds them fresh, however many came together. False when nothing was stamped.
+    """
+    counts = np.diff(events.start)
+    of = of & (counts > 1)
+    if not of.any():
+        return False
+    mine, counts = np.repeat(of, counts), counts[of]
+    us, lag_us = events.us[mine].astype(np.int64), events.lag_us[mine].astype(np.int64)
+    last = np.cumsum(counts) - 1
+    first = last - counts + 1
+    span_us = us[last] - us[first]
+    apart_us = np.where(span_us > 0, span_us / (counts - 1), us[last] / counts)  # one read for all: since the send
+    old_us = np.add.reduceat(np.where(lag_us == NO_KERNEL_STAMP, 0, lag_us), first) / counts
+    return bool(np.median(old_us / np.maximum(apart_us, 1)) >= LATE_SHARE)
 
 
 def loop_lag(rows: Rows, events: EventTimes, of: Mask) -> Stat | None:

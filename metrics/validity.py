@@ -13,7 +13,7 @@ from metrics.records import EventTimes, Flag, Outcome, Rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO
-from metrics.stamps import loop_lag, stamp_uncertainty_s
+from metrics.stamps import loop_lag, read_late, stamp_uncertainty_s
 from metrics.stats import Stat, defined, describe
 
 Level = Literal["invalid", "warning"]
@@ -62,6 +62,7 @@ def assess(run: Run, slo: SLO | None) -> Validity:
         *_not_offered(mine, slo),
         *_limited_by_client(rows, run.table.events, of, slo),
         *_server_evidence(mine),
+        *_buffered(rows, run.table.events, of),
         *_run_conditions(mine, info),
     ]
     waits = mine["client_queue_s"][mine["client_queue_s"] > 0]
@@ -131,8 +132,8 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
     if share > UNCERTAIN_TOKENS:
         yield _invalid(
             "limited_by_client",
-            f"{share:.1%} of the token times may be wrong by more than {allowed * 1e3:.3g} ms because the client "
-            "read late; 1 % is allowed.",
+            f"{share * 100:.1f} % of the token times may be wrong by more than {allowed * 1e3:.3g} ms because the "
+            "client read late; 1 % is allowed.",
             uncertain_share=share,
             limit_s=allowed,
             uncertainty_p99_s=float(np.percentile(uncertainty, 99)),
@@ -146,16 +147,28 @@ def _server_evidence(rows: Rows) -> Iterator[Finding]:
     failed = ~np.isin(rows["outcome"], ours)
     if failed.any():
         yield _warning("failures", f"{_part(failed)} failed and count as not good.", **_what(rows, failed))
-    for code, flag, words, least in (
-        ("short_outputs", Flag.SHORT_OUTPUT, "gave fewer tokens than asked", 0.0),
-        ("estimated_tokens", Flag.TOKENS_ESTIMATED, "came without usage: their token events were counted", 0.0),
-        ("buffered_stream", Flag.BUFFERED, "were buffered on the way, so their token times say little", BUFFERED_ROWS),
+    for code, flag, words in (
+        ("short_outputs", Flag.SHORT_OUTPUT, "gave fewer tokens than asked"),
+        ("estimated_tokens", Flag.TOKENS_ESTIMATED, "came without usage: their token events were counted"),
     ):
         flagged = ok & ((rows["flags"] & flag) != 0)
-        if flagged.sum() > least * len(rows):
+        if flagged.any():
             yield _warning(code, f"{_part(flagged)} {words}.", **_what(rows, flagged))
     yield from _cold_start(rows)
     yield from _prompt_counts(rows)
+
+
+def _buffered(rows: Rows, events: EventTimes | None, of: Mask) -> Iterator[Finding]:
+    """Streams that the way here held up, and not the client, which says of itself when it reads late."""
+    flagged = of & is_ok(rows) & ((rows["flags"] & Flag.BUFFERED) != 0)
+    if flagged.sum() <= BUFFERED_ROWS * of.sum() or (events is not None and read_late(events, flagged)):
+        return
+    buffered = flagged[of]
+    yield _warning(
+        "buffered_stream",
+        f"{_part(buffered)} were buffered on the way, so their token times say little.",
+        **_what(select(rows, of), buffered),
+    )
 
 
 def _cold_start(rows: Rows) -> Iterator[Finding]:
@@ -216,7 +229,7 @@ def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
     if isinstance(outside, int | float) and outside > 0:
         yield _warning(
             "extrapolated_model",
-            f"{outside:.1%} of the modelled time lay outside the range the performance model was fitted on.",
+            f"{outside * 100:.1f} % of the modelled time lay outside the range the performance model was fitted on.",
             share=outside,
         )
     waits = rows["client_queue_s"]

@@ -11,8 +11,9 @@ from array import array
 import msgspec
 
 from loadtest.replay import wire
-from loadtest.replay.dialects import DIALECTS, Dialect, Piece, openai
+from loadtest.replay.dialects import Dialect, Piece, openai
 from loadtest.replay.dialects.dialect import Spans
+from loadtest.replay.dialects.openai import COMPLETIONS
 from loadtest.replay.jsonlines import LineParser
 from loadtest.replay.sse import EventTooLargeError, SseEvent, SseParser
 from loadtest.replay.stamps import NO_STAMP
@@ -34,8 +35,10 @@ class Answer:
     """Everything one response said. Times are indices of reads (-1 = never) until `ReadTimes` makes them instants."""
 
     __slots__ = (
+        "_choices",
         "_dialect",
         "_events",
+        "_finished",
         "_json_body",
         "_kind",
         "_parser",
@@ -68,9 +71,10 @@ class Answer:
     )
 
     def __init__(
-        self, dialect: Dialect = DIALECTS["completions"], *, stream_asked: bool = True, keep_text: bool = False
+        self, dialect: Dialect = COMPLETIONS, *, stream_asked: bool = True, choices: int = 1, keep_text: bool = False
     ) -> None:
-        self._dialect, self._stream_asked = dialect, stream_asked
+        self._dialect, self._stream_asked, self._choices = dialect, stream_asked, choices
+        self._finished: set[int] = set()  # choices that gave their finish reason
         self._parser = ResponseParser()
         self._events: SseParser | LineParser = LineParser() if dialect.json_lines else SseParser()
         self._kind = ""  # "", events, json or text, decided by the first byte of the body
@@ -84,11 +88,10 @@ class Answer:
         self.done_marker = self.closed = False
         self.error: str | None = None
         self.usage_tokens = self.prompt_tokens = -1
-        self.cached_tokens = 0
         self.spans: Spans | None = None
         self.reasoning_tokens = self.reasoning_events = self.malformed_events = 0
         self.coalesced_reads = self.shared_read_events = self.bytes_received = 0
-        self.slow_events = self.slow_token_events = 0
+        self.cached_tokens = self.slow_events = self.slow_token_events = 0
         self.first_token_event = -1  # number of the event, [DONE] and comments left out
         self.text_parts: tuple[list[str], list[str]] | None = ([], []) if keep_text else None
 
@@ -239,6 +242,7 @@ class Answer:
             self.error = error_text(piece.error)
         if piece.finish_reason:
             self.finish_reason = piece.finish_reason
+            self._finished.update(piece.finished)
         if piece.done:
             self.done_marker = True
         if 0 <= piece.completion_tokens <= MAX_TOKENS:
@@ -277,8 +281,9 @@ class Answer:
 
     @property
     def said_all(self) -> bool:
-        """Nothing of the answer is missing, whatever the framing says."""
-        return self.done_marker or self.finish_reason is not None
+        """Nothing of the answer is missing, whatever the framing says: it was [DONE], or all choices asked for end."""
+        ended = len(self._finished) >= self._choices or self._choices == 1 or self._kind != "events"
+        return self.done_marker or (self.finish_reason is not None and ended)
 
     @property
     def in_steady_stream(self) -> bool:

@@ -121,6 +121,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return DIALECTS[self.api]
 
     @property
+    def choices(self) -> int:
+        """How many answers each request asks for, by the field `n` of the user's own."""
+        asked = self.extra_body.get("n")
+        return asked if isinstance(asked, int) and asked > 1 else 1
+
+    @property
     def url(self) -> str:
         return self.origin + self.request_path
 

@@ -4,6 +4,8 @@ A loop that wakes for every single token spends a third of its time waking. The 
 is lost by looking a little later and finding twenty sockets ready instead of one: after a turn the poller rests until
 TURN_NS have passed since the turn began, unless there is something else to do or an instant of the schedule is near.
 Where many sockets are ready at each look, tokens of one stream are far apart and it rests BUSY_TURN_NS.
+
+The kernel tells of arrivals only (EPOLLET): to be told of a state, it would look at each socket a second time.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ DEADLINE_GUARD_NS = 150_000
 SHORTEST_REST_NS = 50_000
 READS_BETWEEN_LOOKS = 4  # reads can wait, their stamps are the kernel's; an instant of the schedule cannot
 MAX_TURNS = 8  # then the hub's own timers and greenlets have their turn
-_IN, _OUT = 1, 4
+_IN, _OUT, _EDGE = 1, 4, 1 << 31
+_ENDED = 0x2000  # EPOLLRDHUP: the peer will send no more
 _BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP: whoever watches the socket must look at it
 
 
@@ -46,6 +49,7 @@ class Poller:
         return self._epoll.fileno()
 
     def on_readable(self, fd: int, callback: Callback) -> PollHandle:
+        """`callback` runs once for all that has arrived, and takes it; the end of a stream is told until it stops."""
         return self._watch(fd, self._readers, callback)
 
     def on_writable(self, fd: int, callback: Callback) -> PollHandle:
@@ -91,7 +95,7 @@ class Poller:
         self._forgotten.add(fd)
         mask = self._mask(fd)
         if mask:
-            self._epoll.modify(fd, mask)
+            self._epoll.modify(fd, mask | _EDGE)
         else:
             self._epoll.unregister(fd)
 
@@ -99,15 +103,17 @@ class Poller:
         known = self._mask(fd)
         watched[fd] = callback
         if known:
-            self._epoll.modify(fd, self._mask(fd))
+            self._epoll.modify(fd, self._mask(fd) | _EDGE)
         else:
-            self._epoll.register(fd, self._mask(fd))
+            self._epoll.register(fd, self._mask(fd) | _EDGE)
         return PollHandle(self, fd, watched)
 
     def _mask(self, fd: int) -> int:
-        return (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
+        return (_IN | _ENDED if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
 
     def _dispatch_one(self, fd: int, events: int) -> None:
+        if events & _ENDED and fd in self._readers and fd not in self._forgotten:
+            self._epoll.modify(fd, self._mask(fd))  # behind the last bytes stands the end, which is no arrival
         for watched, wanted in ((self._readers, _IN | _BROKEN), (self._writers, _OUT | _BROKEN)):
             callback = watched.get(fd) if events & wanted and fd not in self._forgotten else None
             if callback is not None:

@@ -12,7 +12,7 @@ import msgspec
 
 from loadtest import clock
 from loadtest.errors import TargetError
-from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
+from loadtest.replay.answer import MAX_TOKENS, Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import RequestBuilder, request_head
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.redirect import moved, next_hop
@@ -25,6 +25,7 @@ from workloads.schedule import Schedule
 Scalar = str | int | float | bool | None
 PROBE_PROMPT_TOKENS = 8
 PROBE_OUTPUT_TOKENS = 2
+EXCHANGE_LIMIT_S = 60.0  # one answer altogether: each piece of it may be in time, and the whole never end
 _REFUSED = (400, 415, 422)
 
 
@@ -116,7 +117,7 @@ def _models(answer: Answer) -> Iterator[tuple[str, int | None]]:
         for entry in found:
             meta = entry.get("meta")
             length = entry.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
-            yield entry[name], length if isinstance(length, int) else None
+            yield entry[name], length if type(length) is int and 0 < length <= MAX_TOKENS else None
         if found:
             return
 
@@ -217,6 +218,7 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
     """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer."""
     answer = Answer(endpoint.dialect, stream_asked=endpoint.stream)
     address = endpoint.address_list()[0]
+    give_up_ns = clock.monotonic_ns() + int(EXCHANGE_LIMIT_S * 1e9)
     try:
         with socket.socket(address.family, socket.SOCK_STREAM) as raw:
             raw.settimeout(timeout_s)
@@ -224,6 +226,8 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
             with wrap_blocking(endpoint, raw) as sock:
                 sock.sendall(request)
                 while not answer.complete:
+                    if clock.monotonic_ns() > give_up_ns:
+                        raise OSError(f"no end of an answer within {EXCHANGE_LIMIT_S:g} s")
                     data = sock.recv(65536)
                     if not data:
                         answer.close(clock.monotonic_ns())

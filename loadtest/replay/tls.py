@@ -12,7 +12,16 @@ from functools import lru_cache
 
 from loadtest import clock
 from loadtest.errors import TargetError, UsageError
-from loadtest.replay.connection import LAST_CHUNK, MAX_READS_KEPT, READ_BYTES, Address, Connection, Owner
+from loadtest.replay.connection import (
+    LAST_CHUNK,
+    MAX_READS_KEPT,
+    READ_BYTES,
+    READ_ROOM,
+    READ_ROOMS,
+    Address,
+    Connection,
+    Owner,
+)
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.stamps import ANCILLARY_BYTES, NO_STAMP
@@ -95,16 +104,18 @@ class TlsConnection(Connection):
 
     def _readable(self) -> None:
         try:
-            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+            length, ancillary, _, _ = self._recvmsg_into(READ_ROOMS, ANCILLARY_BYTES)
         except OSError as error:
             self._not_received(error)
             return
         now = clock.monotonic_ns()
-        if not data:
+        if not length:
             self._owner.lost(self, None)
             return
         self.last_read_ns = now
-        self._incoming.write(data)
+        self._incoming.write(READ_ROOM[:length])
+        if length == READ_BYTES:
+            self._reactor.soon(self._read_on)
         if not self._shaken and not self._shake():
             return
         plain = self._decrypt()

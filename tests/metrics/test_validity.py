@@ -52,6 +52,22 @@ def test_late_sends_are_the_clients_fault() -> None:
     assert {"not_open_loop": "warning"} == codes(capped)
 
 
+@pytest.mark.parametrize(
+    ("lags_us", "whose"),
+    [
+        ([100, 100], {"buffered_stream"}),  # fresh when they were found
+        ([2_000, 8_000], set()),  # 5 ms old in the mean, where tokens are 10 ms apart
+        ([NO_KERNEL_STAMP] * 2, {"buffered_stream"}),  # nobody knows how old
+    ],
+)
+def test_who_reads_late_does_not_blame_the_way(lags_us: list[int], whose: set[str]) -> None:
+    """Four tokens each 40 ms, in one read: the way held them up where the client found them fresh."""
+    rows = ok_rows([0.1] * 10, loop_lag_max_us=8_000.0, flags=Flag.BUFFERED | Flag.COALESCED)
+    events = ragged([[100_000 + 40_000 * (i // 4) for i in range(8)]] * 10)
+    events.lag_us[:] = np.repeat(np.array(lags_us * 10, dtype=np.uint16), 4)
+    assert whose == set(codes(rows, events, slo=SLO(ttft_s=1.0)))
+
+
 def test_a_loop_that_reads_late_is_the_clients_fault() -> None:
     """Two tokens 25 ms apart in one read of a lagging loop: half the token times are wrong by up to a gap."""
     rows = ok_rows([0.1] * 10, loop_lag_max_us=24_000.0)

@@ -21,9 +21,9 @@ def completion_event(text: str, finish: str | None = None, **more: object) -> by
     return b"data: " + json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
 
-def chat_event(delta: dict[str, object], finish: str | None = None, **more: object) -> bytes:
+def chat_event(delta: dict[str, object], finish: str | None = None, index: int = 0, **more: object) -> bytes:
     """One event of /v1/chat/completions."""
-    document = {"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+    document = {"id": "1", "choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
     return b"data: " + json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
 

@@ -118,6 +118,39 @@ def test_reading_and_writing_on_one_socket() -> None:
     poller.close()
 
 
+def test_the_end_of_a_stream_is_told_behind_its_last_bytes() -> None:
+    """The peer's last bytes and its end are there together; one read takes the bytes, and the end is told after it."""
+    poller, seen, socks = Poller(deque()), [], pairs(1)
+    ours, theirs = socks[0]
+    handle = poller.on_readable(ours.fileno(), lambda: seen.append(ours.recv(9)))
+    theirs.send(b"last")
+    theirs.close()
+    poller._rest = lambda _turn_ns: False  # type: ignore[method-assign]
+    poller.dispatch()
+    poller.dispatch()
+    assert [b"last", b""] == seen
+    handle.stop()
+    close(socks)
+    poller.close()
+
+
+def test_what_was_there_before_anybody_watched_is_told() -> None:
+    """Bytes that came before the watch began, and bytes left when writing stops, are arrivals too."""
+    poller, seen, socks = Poller(deque()), [], pairs(1)
+    ours, theirs = socks[0]
+    poller._rest = lambda _turn_ns: False  # type: ignore[method-assign]
+    theirs.send(b"ab")
+    poller.on_readable(ours.fileno(), lambda: seen.append(ours.recv(1)))
+    poller.dispatch()
+    assert [b"a"] == seen
+    writing = poller.on_writable(ours.fileno(), lambda: None)
+    writing.stop()
+    poller.dispatch()
+    assert [b"a", b"b"] == seen
+    close(socks)
+    poller.close()
+
+
 @pytest.mark.parametrize(("ahead_ns", "rests"), [(10**9, True), (module.DEADLINE_GUARD_NS, False), (-(10**6), False)])
 def test_no_instant_is_slept_through(monkeypatch: pytest.MonkeyPatch, ahead_ns: int, rests: bool) -> None:
     """The poller rests out its turn unless an instant of the schedule is near or past."""

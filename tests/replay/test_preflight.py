@@ -126,3 +126,29 @@ def test_something_that_is_not_http_is_named() -> None:
     """A port where another protocol answers is no HTTP server."""
     with Player(lambda *_: Play([(0, b"+PONG\r\n\r\n")])) as player, pytest.raises(TargetError, match="HTTP"):
         preflight(Endpoint.parse(player.url()))
+
+
+@pytest.mark.parametrize("length", [True, -1, 0, "4096", 1e3, 10**30])
+def test_a_length_that_is_none(length: object) -> None:
+    """Whatever a server writes there: only a count of tokens leaves rows out."""
+
+    def answer(received: Received, _number: int) -> Play:
+        if received.head.startswith(b"GET"):
+            return reply(200, {"data": [{"id": "tiny", "max_model_len": length}]})
+        return accept({})
+
+    with Player(answer) as player:
+        found = preflight(Endpoint.parse(player.url()))
+    assert found.max_model_len is None
+    assert "tiny" == found.endpoint.model
+
+
+def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece comes in time, and for ever: the preflight says so, and the run goes on."""
+    monkeypatch.setattr("loadtest.replay.preflight.EXCHANGE_LIMIT_S", 0.2)
+    pings = [
+        (0, response_head(200, {"Content-Type": "text/event-stream"})),
+        *((20 * i, b": ping\n\n") for i in range(500)),
+    ]
+    found, _ = look(lambda _: Play(pings))
+    assert any("no end of an answer within 0.2 s" in warning for warning in found.warnings)

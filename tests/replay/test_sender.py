@@ -20,7 +20,7 @@ from metrics.journal import JournalWriter, read_journal
 from metrics.records import Outcome, Phase
 from tests.replay.player import LAST_CHUNK, Play, Player, Received, chunk
 from tests.replay.replaying import replay, schedule
-from tests.replay.streams import DONE, HEAD, answer_bytes, completion_event
+from tests.replay.streams import DONE, HEAD, answer_bytes, chat_event, completion_event
 from workloads.prompts import Prompts
 
 ANSWER = answer_bytes([" a", " b"])
@@ -124,6 +124,24 @@ def test_an_end_after_the_finish_reason_is_no_failure(end: str) -> None:
     assert {"unclean_close", "missing_done"} <= done.flags(0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "tail", "outcome"),
+    [
+        (2, b"", "connection_lost"),
+        (2, chunk(chat_event({}, "stop", index=1)), "ok"),
+        (2, chunk(DONE), "ok"),  # it says that this is all, whatever was asked for
+        (1, b"", "ok"),
+    ],
+)
+def test_one_finished_choice_of_two_is_no_finished_answer(asked: int, tail: bytes, outcome: str) -> None:
+    """With `n=2` a connection that is reset after one choice's finish reason took the other one along."""
+    body = HEAD + b"".join(chunk(chat_event({"content": text}, index=i)) for i, text in enumerate("ab"))
+    body += chunk(chat_event({}, "length", index=0)) + tail
+    with Player(lambda *_: Play([(0, body)], "reset")) as player:
+        done = replay(player.url(), schedule([0.0]), api="chat", prompt_form="text", extra_body={"n": asked})
+    assert outcome == done.outcome(0)
+
+
 def test_done_without_an_end_of_body_does_not_hang() -> None:
     """A server that says [DONE] and neither ends the body nor closes is let go."""
     body = HEAD + chunk(completion_event(" a", "stop")) + chunk(DONE)
@@ -197,6 +215,17 @@ def test_tls_with_ca_file_without_check_and_untrusted(certificate: Path, how: st
     assert [5, 5] == done.rows["token_events"].tolist()
     for before, after, event_ns in zip(*_written(player.received[0], 5), done.event_ns(0), strict=True):
         assert before <= event_ns <= after + 15e6
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_an_answer_of_many_full_reads_is_read_to_its_end(certificate: Path, secret: bool) -> None:
+    """A megabyte at once, and silence after it: what a full read left behind is no new arrival, and is taken."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    answer = answer_bytes(["x" * 100_000] * 10)
+    with Player(lambda *_: Play([(0, answer)]), tls=server if secret else None) as player:
+        done = replay(player.url(), schedule([0.0]), verify=False)
+    assert ("ok", 10) == (done.outcome(0), done.rows["token_events"][0])
 
 
 def _written(received: Received, tokens: int) -> tuple[list[int], list[int]]:

@@ -25,6 +25,7 @@ class Piece:
     text: str = ""
     reasoning: str = ""
     finish_reason: str | None = None
+    finished: tuple[int, ...] = ()  # the choices whose finish reason it holds, where the dialect has choices
     done: bool = False  # the dialect's own end mark
     completion_tokens: int = -1
     prompt_tokens: int = -1

@@ -61,6 +61,7 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
     usage: _Usage | None = None
     error: msgspec.Raw | None = None
+    index: int | None = None
 
 
 class _Timings(msgspec.Struct):
@@ -102,8 +103,8 @@ def read(data: bytes) -> Piece:
     if silent or chunk.error is not None or chunk.object == "error":
         return _read_untyped(data)
     piece = Piece()
-    for choice in chunk.choices or ():
-        _add_choice(piece, choice)
+    for place, choice in enumerate(chunk.choices or ()):
+        _add_choice(piece, choice, place)
     if chunk.usage is not None:
         _add_usage(piece, chunk.usage)
     if chunk.timings is not None:
@@ -119,9 +120,10 @@ def _spans(*known: float | None) -> Spans:
     return Spans(*(nan if ms is None else ms / 1e3 for ms in known))
 
 
-def _add_choice(piece: Piece, choice: _Choice) -> None:
+def _add_choice(piece: Piece, choice: _Choice, place: int) -> None:
     if choice.finish_reason:
         piece.finish_reason = choice.finish_reason
+        piece.finished = (*piece.finished, place if choice.index is None else choice.index)
         if choice.finish_reason in _BROKEN_OFF:
             piece.error = f"the server gave the answer up: finish_reason {choice.finish_reason}"
     if choice.error is not None:  # OpenRouter's place for it
@@ -168,9 +170,9 @@ def _read_untyped(data: bytes) -> Piece:
         return Piece(error=error)
     piece = Piece()
     choices = document.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
+    for place, choice in enumerate(choices if isinstance(choices, list) else ()):
         if isinstance(choice, dict):
-            _add_choice(piece, _coerce_choice(choice))
+            _add_choice(piece, _coerce_choice(choice), place)
     usage = document.get("usage")
     if isinstance(usage, dict):
         _add_usage(piece, _coerce_usage(usage))
@@ -220,6 +222,7 @@ def _coerce_choice(choice: dict[str, Any]) -> _Choice:
         _string(reason),
         _coerce_usage(usage) if isinstance(usage, dict) else None,
         msgspec.Raw(_json(error).encode()) if error else None,
+        _integer(choice.get("index")),
     )
 
 
