@@ -6,11 +6,17 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
-from loadtest.errors import TargetError
+from loadtest.errors import TargetError, UsageError
 from loadtest.supervise import Server, python_module
+
+Words = Annotated[list[str], msgspec.Meta(min_length=1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+$")]  # a part of a log's file name
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 _PORT = re.compile(r"\{(\w+_port)\}")
 
@@ -18,10 +24,10 @@ _PORT = re.compile(r"\{(\w+_port)\}")
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A process beside the one that takes the requests: a prefill or decode instance behind a router, say."""
 
-    name: str
-    command: list[str]
+    name: Name
+    command: Words
     ready: str  # a URL that answers 200 once it may be used
-    ready_timeout_s: float = 600.0
+    ready_timeout_s: Seconds = 600.0
     env: dict[str, str] = {}
 
     @property
@@ -39,7 +45,14 @@ def ports_in(texts: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
 def supervised(
     name: str, url: str, ready: str, timeout_s: float, command: list[str], env: dict[str, str], log: Path
 ) -> Server:
-    """A foreign server as a supervised child that says when `ready` answers 200."""
+    """A foreign server as a supervised child that says when `ready` answers 200; UsageError when that is no URL."""
+    try:
+        asked = urlsplit(ready)
+        usable = asked.scheme == "http" and asked.hostname is not None and asked.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"{name} cannot be asked whether it is ready: {ready!r} is not an http URL", code="bad_ready")
     return Server(
         python_module("loadtest.launched", url, ready, f"{timeout_s:g}", "--", *command),
         log=log,

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 import msgspec
 
+from loadtest.config import without_secret
 from loadtest.deployment import Deployment
 from loadtest.errors import TargetError, UsageError
-from loadtest.launch import Ensemble, Part, ports_in, supervised
+from loadtest.launch import Ensemble, Part, Seconds, ports_in, supervised
 from loadtest.supervise import Server
 from loadtest.target import Facts, LiveTarget, LoadSettings, Measurement, OnProgress, SimulatedTarget, SupervisedTarget
 from metrics import rundir
 from metrics.rundir import Run
 
 if TYPE_CHECKING:
+    from loadtest.replay.dialects import Api
     from loadtest.replay.endpoint import Endpoint
     from loadtest.target import Target
     from workloads.schedule import Schedule
 
 AGAIN = "-again"  # ends the folder of a run that was made a second time
+_OF_A_COMMAND = ("env", "before", "metrics")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 class Side(Protocol):
@@ -43,21 +48,21 @@ class EndpointOptions:
     """How a live server is asked; the options of `goodput run` with those names."""
 
     model: str | None = None
-    api: str | None = None
+    api: Api | None = None
     api_key_env: str = ""
     headers: tuple[str, ...] = ()
+    api_key_file: str = ""
+    ca_file: str = ""
+    verify: bool = True
+    stream: bool = True
+    extra_body: tuple[str, ...] = ()
+    path: str = ""
 
     def endpoint(self, url: str) -> Endpoint:
         """Where requests go when the server is at `url`."""
         from loadtest.replay.endpoint import Endpoint
 
-        return Endpoint.parse(
-            url,
-            model=self.model,
-            api="chat" if self.api == "chat" else "completions",
-            api_key_env=self.api_key_env,
-            headers=self.headers,
-        )
+        return Endpoint.parse(url, **vars(self))
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,11 @@ class BundledSide:
     deployment: Deployment
     settings: LoadSettings
     api: str | None = None
+    model: str | None = None
 
     def open(self, folder: Path) -> Target:
-        return SupervisedTarget(self.deployment, self.settings, folder / "server.log", self.api or "completions")
+        api, model = self.api or "completions", self.model or ""
+        return SupervisedTarget(self.deployment, self.settings, folder / "server.log", api, model)
 
 
 @dataclass(frozen=True)
@@ -132,12 +139,12 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     command: list[str] = []
     deployment: str = ""
     url: str = "http://127.0.0.1:{port}"
-    ready: str = "/health"  # answers 200 once requests may be sent
-    ready_timeout_s: float = 600.0
+    ready: Annotated[str, msgspec.Meta(pattern="^/")] = "/health"  # answers 200 once requests may be sent
+    ready_timeout_s: Seconds = 600.0
     env: dict[str, str] = {}
     set: dict[str, str | int | float] = {}
     model: str | None = None
-    gpus: int | None = None
+    gpus: Annotated[int, msgspec.Meta(ge=1)] | None = None
     before: list[Part] = []
     metrics: dict[str, str] = {}
 
@@ -169,16 +176,16 @@ class LaunchedTarget:
         file = side.file
         values = {key: str(value) for key, value in file.set.items()}
         values |= ports_in(file.texts, values)
-        self._url = _filled(file.url, values)
+        self._url = _filled(file.url, values).rstrip("/")
         command, env = _command_and_env(file, values)
         self._server = supervised(
             side.label, self._url, f"{self._url}{file.ready}", file.ready_timeout_s, command, env, log
         )
         self._before = Ensemble([_part(part, values, log) for part in file.before])
         pages = {pool: _filled(page, values) for pool, page in file.metrics.items()}
-        self._metrics = tuple(f"{pool}={page if '://' in page else self._url + page}" for pool, page in pages.items())
+        metrics = tuple(f"{pool}={page if '://' in page else self._url + page}" for pool, page in pages.items())
         self.deployment = Deployment("url", url=self._url)
-        self.facts = Facts()
+        self.facts = Facts(metrics=metrics, gpus=file.gpus)
         self._live: LiveTarget | None = None
 
     def __enter__(self) -> Self:
@@ -191,7 +198,7 @@ class LaunchedTarget:
         except BaseException:
             self._stop()
             raise
-        self.facts = replace(self._live.facts, metrics=self._metrics, gpus=self._side.file.gpus)
+        self.facts = replace(self._live.facts, metrics=self.facts.metrics, gpus=self.facts.gpus)
         return self
 
     def _stop(self) -> None:
@@ -224,6 +231,11 @@ def read_launch_file(path: Path, settings: Mapping[str, str]) -> LaunchFile:
         raise UsageError(f"the launch file {path} cannot be used: {error}", code="bad_launch_file") from None
     if bool(file.command) == bool(file.deployment):
         raise UsageError(f"{path} must hold either command or deployment", code="bad_launch_file")
+    names = [part.name for part in file.before]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{path} has two parts of one name, which would share a log", code="bad_launch_file")
+    if file.deployment and (ignored := [name for name in _OF_A_COMMAND if getattr(file, name)]):
+        raise UsageError(f"{path} has {ignored[0]}, which is for a command", code="bad_launch_file")
     text = " ".join(file.texts)
     for key in settings:
         if key not in file.set and "{" + key + "}" not in text:
@@ -235,14 +247,15 @@ def launched(path: Path, chosen: Mapping[str, str], settings: LoadSettings, opti
     """The side that a launch file describes."""
     file = read_launch_file(path, chosen)
     values = {key: str(value) for key, value in file.set.items()}
-    label = " ".join([path.stem, *(f"{key}={value}" for key, value in chosen.items())])
+    label = " ".join([path.stem, *(without_secret(f"{key}={value}") for key, value in chosen.items())])
     if file.deployment:
         deployment = Deployment.parse(_filled(file.deployment, values))
-        return BundledSide(label, deployment, settings, options.api)
+        return BundledSide(label, deployment, settings, options.api, options.model or file.model)
     values |= ports_in(file.texts, values)
     for word in file.texts:
         _filled(word, values)  # a placeholder without a value is found before anything is started
-    asked = EndpointOptions(options.model or file.model, options.api, options.api_key_env, options.headers)
+    asked = replace(options, model=options.model or file.model)
+    asked.endpoint(_filled(file.url, values))  # so is an option that no request could be made with
     return LaunchedSide(label, file, settings, asked)
 
 
@@ -263,7 +276,7 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     """`text` with every {name} replaced; other braces (JSON in an argument) stay as they are."""
     for key, value in values.items():
         text = text.replace("{" + key + "}", str(value))
-    name = text.partition("{")[2].partition("}")[0]
-    if name.isidentifier():
+    if unset := _PLACEHOLDER.search(text):
+        name = unset[1]
         raise UsageError(f"nothing is set for {{{name}}} in {text!r}", hint=f"--set {name}=VALUE", code="bad_set")
     return text

@@ -17,11 +17,13 @@ import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -81,6 +83,20 @@ def _watch_parent(parent: int) -> None:
 
 
 # --- the parent's half -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def log_folder(prefix: str) -> Iterator[Path]:
+    """A folder for the logs of servers that belong to no run; it stays when an error, which names a log, leaves it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except Exception:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Server:

@@ -9,7 +9,7 @@ import click
 import pytest
 import yaml
 
-from loadtest.cli.main import cli
+from loadtest.cli.main import PACKAGES, cli
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 KINDS = {
@@ -73,6 +73,8 @@ def test_the_compose_file_starts_a_whole_run() -> None:
     assert asked["expect_workers"] == services["worker"]["deploy"]["replicas"]
     assert "master" == parse(services["worker"]["command"])["master_host"]
     assert asked["target"] == f"http://server:{parse(services['server']['command'])['port']}"
+    assert {"server": {"condition": "service_healthy"}} == services["master"]["depends_on"]
+    assert f":{parse(services['server']['command'])['port']}/health" in services["server"]["healthcheck"]["test"][-1]
     assert all("ports" not in service for service in services.values())  # nothing is published
 
 
@@ -83,3 +85,10 @@ def test_the_image_runs_our_command_as_nobody_special() -> None:
     assert "FROM" == words[0][0]
     assert ["USER", "goodput"] in words
     assert ["ENTRYPOINT", '["goodput"]'] == words[-1]
+    # What is copied is what setup.cfg needs: never the environment, the history or the runs of whoever builds it.
+    copied = {word for line in words if line[0] == "COPY" for word in line[1:-1]}
+    assert {*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE"} == copied
+    # Compose's volume would belong to root, and the run could not be written, without the folder.
+    (volume,) = documents("distributed/compose.yaml")[0]["services"]["master"]["volumes"]
+    assert ["WORKDIR", volume.partition(":")[2].rpartition("/")[0]] in words
+    assert ["RUN", "mkdir", volume.rpartition("/")[2]] in words

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 
 from loadtest import clock
+from loadtest.cli.launch import launch
+from loadtest.cli.load_options import endpoint_of
 from loadtest.cli.main import run as goodput
 from loadtest.errors import TargetError
 from loadtest.launch import Ensemble, free_ports, ports_in, supervised
@@ -162,6 +164,145 @@ def test_a_deployment_killed_in_mid_run(tmp_path: Path) -> None:
     assert "OK" in outcomes
     assert outcomes & {"CONNECTION_LOST", "TRUNCATED_STREAM"}
     assert [] == running(tmp_path.name)
+
+
+STUBBORN = """
+import http.server, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)", sys.argv[2]])
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+"""
+# Supervises a server as goodput does, with less patience, and waits for its end.
+WATCHED = """
+import sys, time
+import loadtest.launched as launched
+launched.STOP_LIMIT_S = 1
+sys.exit(launched.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("ready", ["/", ""], ids=["loaded", "starting"])
+def test_a_server_that_ignores_term_does_not_outlive_goodput(tmp_path: Path, ready: str) -> None:
+    """Nor does its child: when goodput was killed, what is left of the group is killed after a while."""
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    asked = url + ready if ready else "http://127.0.0.1:1/"
+    server = [sys.executable, "-c", STUBBORN, url.rpartition(":")[2], str(tmp_path)]
+    watcher = [sys.executable, "-P", "-c", WATCHED, url, asked, "60", "--", *server]
+    parent = f"""
+import sys, time
+from pathlib import Path
+from loadtest.supervise import Server
+server = Server({watcher!r}, log=Path({str(tmp_path / "log")!r}), ready_timeout_s=60)
+server.launch()
+if {bool(ready)}: server.wait_ready()
+print("up", flush=True)
+time.sleep(100)
+"""
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=EXAMPLES.parent, stdout=subprocess.PIPE) as goodputs:
+        assert goodputs.stdout is not None
+        assert b"up" in goodputs.stdout.readline()
+        # The watcher, the server and its child, all with the folder's name in their command line.
+        _await(lambda: len(running(f"sleep(100) {tmp_path}")) == 1, "the server's child did not start")
+        goodputs.kill()
+    _await(lambda: not running(str(tmp_path)), "something lives on")
+
+
+@pytest.mark.live
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """Another program answers 200 there: it is not measured in the place of ours, which could not even listen."""
+    port = free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}"
+    with supervised("page", url, url, 60.0, [sys.executable, "-c", PAGE, port], {}, tmp_path / "a.log"):
+        other = supervised("other", url, url, 60.0, [sys.executable, "-c", PAGE, port], {}, tmp_path / "b.log")
+        with pytest.raises(TargetError, match="another program listens at"):
+            other.start()
+
+
+@pytest.mark.live
+def test_what_it_answers_instead_of_200_is_said(tmp_path: Path) -> None:
+    """A health path that is not there would else be waited for without a reason."""
+    port = free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}"
+    missing = [sys.executable, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", str(tmp_path)]
+    server = supervised("files", url, f"{url}/health", 3.0, missing, {}, tmp_path / "log")
+    with pytest.raises(TargetError, match="did not answer 200 but 404 within 3 s"):
+        server.start()
+    assert "exit status 3" in server.died().message
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+@pytest.mark.parametrize("words", [["--keep"], ["--requests", "3"]], ids=["keep", "load"])
+def test_a_start_that_takes_too_long_can_be_ended(tmp_path: Path, words: list[str], number: signal.Signals) -> None:
+    """At once, with exit 130, and nothing is left: a model may take ten minutes to load."""
+    file = tmp_path / "slow.toml"
+    sleeper = [sys.executable, "-c", "import time; time.sleep(100)", str(tmp_path)]
+    file.write_text(f"command = {msgspec.json.encode(sleeper).decode()}\n")
+    command = [sys.executable, "-P", "-m", "loadtest.cli.main", "launch", str(file), *words]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
+        _await(lambda: len(running(f"sleep(100) {tmp_path}")) == 2, "the server was not started")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert 130 == process.returncode, errors
+    assert [] == running(f"sleep(100) {tmp_path}")
+    assert [] == list(tmp_path.glob("goodput-launch-*"))
+
+
+@pytest.mark.live
+def test_the_log_that_an_error_names_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --keep there is no run directory: the folder stays when a server did not come up."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    file = tmp_path / "bad.toml"
+    file.write_text(f"command = {msgspec.json.encode([sys.executable, '-c', 'raise SystemExit(9)']).decode()}\n")
+    assert 5 == goodput(["launch", str(file), "--keep"])
+    assert 1 == len(list(tmp_path.glob("goodput-launch-*/server.log")))
+
+
+def test_the_options_of_a_request_reach_the_launched_server(tmp_path: Path) -> None:
+    """All that `goodput run --target` takes: none is left out without a word."""
+    words = ["--api", "chat", "--extra-body", "a=1", "--path", "/own", "--no-stream", "--api-key-env", "KEY"]
+    words += ["--header", "X: y", "--ca-file", "ca.pem", "--no-verify", "--model", "mine"]
+    with launch.make_context("launch", [str(launch_file(tmp_path)), *words]) as context:
+        asked = endpoint_of(context.params).endpoint("http://127.0.0.1:1")
+    assert ("chat", {"a": 1}, "/own", False, "KEY") == (
+        *(asked.api, asked.extra_body, asked.path),
+        *(asked.stream, asked.api_key_env),
+    )
+    assert ([("X", "y")], "ca.pem", False, "mine") == (asked.headers, asked.ca_file, asked.verify, asked.model)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--extra-body", "word"], "neither K=V nor a JSON object"),
+        (["--abort-on", "nonsense"], "not a rule to abort on"),
+        (["--metrics-url", "prefill=http://h:1"], "two metrics pages have one name"),
+        (["--metrics-url", "ftp://h"], "not an http URL"),
+        (["--predict", "torch:chunked"], "has no simulator"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_before_anything_is_started(
+    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model may take minutes to load."""
+    out = tmp_path / "run"
+    assert 2 == goodput(["launch", str(launch_file(tmp_path)), *words, "--requests", "3", "--out", str(out)])
+    assert says in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("words", [["--path", "/x"], ["--gpus", "2"], ["--api", "llamacpp"]])
+def test_a_launched_deployment_refuses_what_run_refuses(tmp_path: Path, words: list[str]) -> None:
+    """A bundled server speaks plain OpenAI, launched or not."""
+    file = tmp_path / "own.toml"
+    file.write_text('deployment = "emulated:chunked,model=demo-8b"\n')
+    assert 2 == goodput(["launch", str(file), *words, "--requests", "3", "--out", str(tmp_path / "run")])
 
 
 def _await(condition: Callable[[], bool], otherwise: str) -> None:

@@ -57,6 +57,15 @@ def test_a_command_is_an_argument_list(tmp_path: Path) -> None:
         ('command = "vllm serve"\n', {}, "cannot be used"),
         ('command = ["a"]\n', {"tp": "2"}, "no place for 'tp'"),
         ('command = ["a", "{tp}"]\n', {}, "nothing is set for {tp}"),
+        ('command = ["a", \'{"k":"{tp}"}\']\n', {}, "nothing is set for {tp}"),
+        ('command = ["a"]\nready = "health"\n', {}, "ready"),
+        ('command = ["a"]\nready_timeout_s = 0\n', {}, "ready_timeout_s"),
+        ('command = ["a"]\nready_timeout_s = inf\n', {}, "ready_timeout_s"),
+        ('command = ["a"]\ngpus = 0\n', {}, "gpus"),
+        ('command = ["a"]\n[[before]]\nname = "../b"\ncommand = ["b"]\nready = "http://h/"\n', {}, "name"),
+        ('command = ["a"]\n[[before]]\nname = "b"\ncommand = []\nready = "http://h/"\n', {}, "command"),
+        ('command = ["a"]\n' + 2 * '[[before]]\nname = "b"\ncommand = ["b"]\nready = "http://h/"\n', {}, "one name"),
+        ('deployment = "emulated:chunked"\n[env]\nA = "b"\n', {}, "env, which is for a command"),
     ],
 )
 def test_what_is_wrong_with_a_launch_file_is_said(
@@ -66,6 +75,35 @@ def test_what_is_wrong_with_a_launch_file_is_said(
     with pytest.raises(UsageError) as error:
         launched(launch_file(tmp_path, text), settings, SETTINGS, EndpointOptions())
     assert says in error.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'command = ["a"]\nurl = "https://127.0.0.1:{port}"\n',
+        'command = ["a"]\nurl = "127.0.0.1:{port}"\n',
+        'command = ["a"]\n[[before]]\nname = "b"\ncommand = ["b"]\nready = "/health"\n',
+    ],
+)
+def test_a_server_that_could_never_be_ready(tmp_path: Path, text: str) -> None:
+    """Its health cannot be asked: said now, and not after ten minutes of asking."""
+    side = launched(launch_file(tmp_path, text), {}, SETTINGS, EndpointOptions())
+    with pytest.raises(UsageError, match="cannot be asked whether it is ready"):
+        side.open(tmp_path)
+
+
+def test_a_secret_value_is_no_part_of_a_label(tmp_path: Path) -> None:
+    """Labels are printed, and stand in reports."""
+    side = launched(
+        launch_file(tmp_path, 'command = ["a", "{hf_token}"]\n'), {"hf_token": "x"}, SETTINGS, EndpointOptions()
+    )
+    assert "base hf_token=***" == side.label
+
+
+def test_the_api_of_a_full_url() -> None:
+    """A side that is named by its whole path is asked there, as `goodput run --target` does."""
+    assert "chat" == EndpointOptions().endpoint("http://h:1/v1/chat/completions").api
+    assert "llamacpp" == EndpointOptions(api="llamacpp").endpoint("http://h:1").api
 
 
 def test_a_launch_file_that_is_not_there() -> None:

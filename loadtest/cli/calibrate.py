@@ -130,13 +130,10 @@ def _bounds(fit: Fitted) -> list[Bound]:
 
 def _print_json(found: Calibration) -> None:
     from loadtest.cli import output
+    from loadtest.documents import CalibrationDocument, FitWithBounds
 
-    output.print_json(
-        {
-            "warnings": found.warnings,
-            "fits": [{"fit": fit, "bounds": _bounds(fit)} for fit in found.fits],
-        }
-    )
+    fits = [FitWithBounds(fit, _bounds(fit)) for fit in found.fits]
+    output.print_json(CalibrationDocument(warnings=found.warnings, fits=fits))
 
 
 def _print_text(found: Calibration) -> None:

@@ -25,10 +25,22 @@ COMPARISON = "comparison.json"
 
 @click.command(cls=options.Command)
 @click.argument("sides", nargs=-1, metavar="SIDE...")
-@click.option("--launch", "launch", multiple=True, metavar="FILE", help="A side described by a launch file.")
+@click.option(
+    "--launch",
+    cls=options.SeveralOption,
+    as_argument=True,
+    metavar="FILE...",
+    help="Sides described by launch files, as in --launch examples/*.toml.",
+)
 @click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Only these, e.g. ttft.p90.")
 @click.option(
     "--pairs", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each side, interleaved."
+)
+@click.option(
+    "--metrics-url",
+    multiple=True,
+    metavar="SIDE.[POOL=]URL",
+    help="Prometheus page to sample beside a side's runs, e.g. A.http://HOST:PORT/metrics.",
 )
 @click.option("--definitions", is_flag=True, help="Also print each side as other tools would count it.")
 @with_load_options
@@ -52,15 +64,38 @@ def _run(context: click.Context, given: dict[str, Any], sides: list[Side | Store
     from metrics.compare import compare as compare_sets
 
     check_metrics(given["metrics"])
+    pages = _pages(given["metrics_url"], sides)
     given_runs = [side for side in sides if isinstance(side, StoredSide)]
     if given_runs and len(given_runs) < len(sides):
         raise UsageError("stored runs and servers cannot be compared in one go", hint="goodput gate can", code="mixed")
     if given_runs:
-        sets = _stored_sets(given_runs, slo)
+        sets, folders = _stored_sets(given_runs, slo), [side.folders[0] for side in given_runs]
     else:
-        sets = _measured_sets(context, given, [side for side in sides if not isinstance(side, StoredSide)], slo)
+        live = [side for side in sides if not isinstance(side, StoredSide)]
+        sets, folders = _measured_sets(context, given, live, slo, pages)
     found = compare_sets(sets, given["metrics"])
-    return _publish(given, found, sets, [side.folders[0] for side in given_runs])
+    return _publish(given, found, sets, folders)
+
+
+def _pages(texts: Sequence[str], sides: Sequence[Side | StoredSide]) -> list[list[str]]:
+    """The metrics pages of each side, by the letter that the table gives it; all of them can be asked."""
+    from loadtest.probe import sources_of
+    from loadtest.sides import StoredSide
+
+    pages: list[list[str]] = [[] for _ in sides]
+    for text in texts:
+        letter, dot, page = text.partition(".")
+        place = ord(letter) - ord("A") if len(letter) == 1 else -1
+        if not dot or not 0 <= place < len(sides) or isinstance(sides[place], StoredSide):
+            raise UsageError(
+                f"--metrics-url {text!r} does not name a server that is measured",
+                hint="A.URL is of the first side, B.URL of the second; B.prefill=URL names a pool, too",
+                code="metrics_url",
+            )
+        pages[place].append(page)
+    for mine in pages:
+        sources_of(mine)
+    return pages
 
 
 def _stored_sets(sides: list[StoredSide], slo: SLO | None) -> list[RunSet]:
@@ -86,8 +121,10 @@ def _under(run: Run, slo: SLO | None) -> Run:
     return Run(msgspec.structs.replace(run.info, slo="" if slo is None else str(slo)), run.table)
 
 
-def _measured_sets(context: click.Context, given: dict[str, Any], sides: list[Side], slo: SLO | None) -> list[RunSet]:
-    """Every side in turn, forwards and backwards, as often as asked."""
+def _measured_sets(
+    context: click.Context, given: dict[str, Any], sides: list[Side], slo: SLO | None, pages: list[list[str]]
+) -> tuple[list[RunSet], list[Path]]:
+    """Every side in turn, forwards and backwards, as often as asked; and the folder of each side's first run."""
     from loadtest.pairs import WARMUP_SHARE, Replay
     from loadtest.sides import VirtualSide
     from metrics.compare import RunSet
@@ -109,14 +146,21 @@ def _measured_sets(context: click.Context, given: dict[str, Any], sides: list[Si
         places = range(len(sides)) if number % 2 else reversed(range(len(sides)))
         for place in places:
             folder = create(directory / f"run-{number:02d}-{place + 1}")
-            _measure(sides[place], probe, number, folder)
+            _measure(sides[place], probe, number, folder, pages[place])
             runs[place].append(load(folder))
-    return [RunSet(label, found, slo) for label, found in zip(_names(sides), runs, strict=True)]
+    sets = [RunSet(label, found, slo) for label, found in zip(_names(sides), runs, strict=True)]
+    return sets, [directory / f"run-01-{place}" for place in range(1, len(sides) + 1)]
 
 
-def _measure(side: Side, probe: Replay, number: int, folder: Path) -> None:
-    with side.open(folder) as target:
+def _measure(side: Side, probe: Replay, number: int, folder: Path, pages: Sequence[str]) -> None:
+    from loadtest.cli.probing import probing
+    from metrics.rundir import load
+
+    with side.open(folder) as target, probing((*pages, *target.facts.metrics), folder) as probed:
         sample = probe(target, number, folder)
+        probed(load(folder))
+        if (died := target.died()) is not None:  # what it did before is no figure of a server that can be chosen
+            raise died
     click.echo(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
 
 
@@ -130,7 +174,7 @@ def _names(sides: Sequence[Side | StoredSide]) -> list[str]:
 def _publish(given: dict[str, Any], found: Any, sets: list[RunSet], folders: Sequence[Path]) -> int:
     """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess.
 
-    `folders` are those of stored runs, where their servers' metrics lie.
+    `folders` are those of the first runs, where their servers' metrics lie.
     """
     from loadtest.cli import output
     from reports.page import render_html

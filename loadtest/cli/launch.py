@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from loadtest import clock
 from loadtest.cli import options
 from loadtest.cli.run import run
 from loadtest.errors import ExitCode, UsageError
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from loadtest.target import Target
     from metrics.slo import SLO
 
-_NOT_OURS = ("target", "backend", "master", "expect_workers", "master_bind", "wait", "dry_run")
+_NOT_OURS = (
+    *("target", "backend", "virtual", "master", "expect_workers", "master_bind", "wait"),
+    *("dry_run", "gpu_hour_usd", "token_usd"),
+)
+_LOOK_EVERY_S = 0.5
 
 
 def _launch(**given: Any) -> int:
@@ -28,36 +32,37 @@ def _launch(**given: Any) -> int:
     from loadtest.cli.run import offer
 
     file, values, keep = given.pop("file"), given.pop("set_"), given.pop("keep")
+    given = {**dict.fromkeys(_NOT_OURS), "backend": f"launch:{file.stem}", **given}
     if keep:
         return _keep(file, values, given)
-    given = {**dict.fromkeys(_NOT_OURS), "backend": f"launch:{file.stem}", **given}
     return offer(click.get_current_context(), given, lambda slo, folder: _target(file, values, given, slo, folder))
 
 
 def _target(file: Path, values: tuple[str, ...], given: dict[str, Any], slo: SLO | None, folder: Path) -> Target:
-    from loadtest.cli.load_options import chosen
-    from loadtest.cli.run import settings_of
-    from loadtest.sides import EndpointOptions, launched
+    from loadtest.cli.load_options import chosen, endpoint_of
+    from loadtest.cli.run import refuse_options_of_a_target, settings_of
+    from loadtest.sides import BundledSide, launched
 
-    asked = EndpointOptions(given["model"], given["api"], given["api_key_env"] or "", tuple(given["header"]))
-    return launched(file, chosen(values, ""), settings_of(given, slo), asked).open(folder)
+    side = launched(file, chosen(values, ""), settings_of(given, slo), endpoint_of(given))
+    if isinstance(side, BundledSide):
+        refuse_options_of_a_target(given)
+    return side.open(folder)
 
 
 def _keep(file: Path, values: tuple[str, ...], given: dict[str, Any]) -> int:
-    """Start it, say where it is, and wait for Ctrl-C."""
-    import tempfile
+    """Start it, say where it is, and wait for Ctrl-C, which also ends a start that takes too long."""
+    from loadtest.supervise import log_folder
 
-    over = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="goodput-launch-") as folder:
-        target = _target(file, values, {**dict.fromkeys(_NOT_OURS), **given}, None, Path(folder))
+    with log_folder("goodput-launch-") as folder, _target(file, values, given, None, folder) as target:
+        asked: list[int] = []  # a note, now that all is up: an exception out of a handler can be lost on its way
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: over.set())
-        with target:
-            click.echo(f"{target.facts.url} serves {target.facts.model}; Ctrl-C ends it")
-            while not over.wait(0.5):
-                died = target.died()
-                if died is not None:
-                    raise died
+            signal.signal(number, lambda number, _frame: asked.append(number))
+        click.echo(f"{target.facts.url} serves {target.facts.model}; Ctrl-C ends it")
+        while not asked:
+            died = target.died()
+            if died is not None:
+                raise died
+            clock.sleep(_LOOK_EVERY_S)
     return ExitCode.OK
 
 

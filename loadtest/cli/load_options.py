@@ -89,10 +89,21 @@ def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
 
 
 def endpoint_of(given: dict[str, Any]) -> EndpointOptions:
-    """How a live server is asked."""
+    """How a live server is asked, by those of the options that the command has."""
     from loadtest.sides import EndpointOptions
 
-    return EndpointOptions(given["model"], given["api"], given["api_key_env"] or "", tuple(given["header"]))
+    return EndpointOptions(
+        model=given["model"],
+        api=given["api"],
+        api_key_env=given["api_key_env"] or "",
+        headers=tuple(given["header"]),
+        api_key_file=given.get("api_key_file") or "",
+        ca_file=given.get("ca_file") or "",
+        verify=not given.get("no_verify"),
+        stream=not given.get("no_stream"),
+        extra_body=tuple(given.get("extra_body", ())),
+        path=given.get("path") or "",
+    )
 
 
 def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -> Side | StoredSide:
@@ -114,7 +125,7 @@ def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -
         return UrlSide(deployment.label, deployment.url, settings_of(given, slo), endpoint_of(given))
     if given["virtual"]:
         return VirtualSide(str(deployment), deployment)
-    return BundledSide(str(deployment), deployment, settings_of(given, slo), given["api"])
+    return BundledSide(str(deployment), deployment, settings_of(given, slo), given["api"], given["model"])
 
 
 def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -64,7 +65,11 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: runs the command and leaves with its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    sys.exit(run(words))
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # `kill` is as clean as Ctrl-C: servers are stopped
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    code = run(words)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C while we leave: no traceback
+    sys.exit(code)
 
 
 def run(words: list[str]) -> int:

@@ -62,11 +62,12 @@ def with_master(settings: LoadSettings, given: dict[str, Any]) -> LoadSettings:
         return settings
     host, port = _address(given["master_bind"])
     join = f"goodput worker --master-host THIS-HOST --master-port {port}"
-    click.echo(
-        f"goodput: waiting for {settings.workers} workers: {join}\n"
-        "         anybody who reaches that port takes part: keep it inside a trusted network",
-        err=True,
-    )
+    if not given["dry_run"]:
+        click.echo(
+            f"goodput: waiting for {settings.workers} workers: {join}\n"
+            "         anybody who reaches that port takes part: keep it inside a trusted network",
+            err=True,
+        )
     return replace(settings, bind=(host, port), wait_s=given["wait"])
 
 

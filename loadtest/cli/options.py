@@ -24,7 +24,7 @@ FEW = 16  # options that need no headings
 HEADINGS = {
     "What is measured": (
         *("target", "backend", "backends", "launch", "launches", "baseline", "candidate"),
-        *("set_", "virtual", "gpus", "keep"),
+        *("set_", "virtual", "gpus", "keep", "predict"),
     ),
     "Load": ("trace", "rate", "speed", "duration", "requests", "warmup", "slo"),
     "Search": ("rates", "sweep", "over", "slo_scale", "precision", "budget", "resume"),
@@ -105,6 +105,38 @@ class RuleType(click.ParamType[str]):
 DURATION, HEADER, RULE, TAG = DurationType(), HeaderType(), RuleType(), TagType()
 
 
+class SeveralOption(click.Option):
+    """An option that takes all words up to the next option: what a shell makes of `--launch *.toml`.
+
+    Of a command with sides as arguments each word becomes a side, so that their order is the order typed.
+    """
+
+    def __init__(self, *args: Any, as_argument: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "multiple": True})
+        self.as_argument = as_argument
+
+    def spread(self, words: list[str]) -> list[str]:
+        """The words with this option's values one by one."""
+        spread: list[str] = []
+        taking = valued = False
+        for word in words:
+            flag, equals, value = word.partition("=")
+            if flag in self.opts:
+                spread += [] if not equals else [value] if self.as_argument else [word]
+                taking, valued = True, bool(equals)
+            elif word.startswith("-"):
+                if taking and not valued:
+                    break
+                spread.append(word)
+                taking = False
+            else:
+                spread += [self.opts[0], word] if taking and not self.as_argument else [word]
+                valued = True
+        if taking and not valued:
+            raise click.BadOptionUsage(self.opts[0], f"Option '{self.opts[0]}' requires an argument.")
+        return spread
+
+
 class Command(click.Command):
     """A command whose every option also has a variable and a place in goodput.toml."""
 
@@ -128,6 +160,12 @@ class Command(click.Command):
             if found := [records[name] for name in names if name in records]:
                 with formatter.section(heading):
                     formatter.write_dl(found)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options that take several words first."""
+        for option in self.params:
+            args = option.spread(args) if isinstance(option, SeveralOption) else args
+        return super().parse_args(ctx, args)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -160,8 +198,8 @@ def command_line(context: click.Context, **pinned: str) -> list[str]:
     for option in context.command.params:
         name = option.name or ""
         value = context.params.get(name)
-        if isinstance(option, click.Argument) and option.nargs == 1 and value is not None:
-            words.append(str(value))
+        if isinstance(option, click.Argument) and value is not None:
+            words += [str(value)] if option.nargs == 1 else map(str, value)
         if name in pinned or name in ("out", "json", "dry_run") or not isinstance(option, click.Option):
             continue
         if context.get_parameter_source(name) is ParameterSource.DEFAULT or value is None:
@@ -180,6 +218,8 @@ def _words(option: click.Option, name: str, value: Any) -> list[str]:
         return [word for item in _recorded(name, value) for word in (flag, item)]
     if isinstance(option.type, DurationType):
         return [flag, f"{value:g}s"]
+    if isinstance(value, tuple) and option.nargs == 1:  # one word that was read as several numbers
+        return [flag, ",".join(map(str, value))]
     return [flag, f"{value:g}" if isinstance(value, float) else str(value)]
 
 
@@ -190,7 +230,9 @@ def _recorded(name: str, value: Any) -> Any:
 
 
 def _black_out(name: str, text: str) -> str:
-    """A header that may carry a secret keeps its name only."""
+    """A header, or a value for a launch file or the body, that may be a secret keeps its name only."""
+    if name in ("set_", "extra_body"):
+        return config.without_secret(text)
     head, colon, _ = text.partition(":")
     return f"{head}: ***" if name == "header" and colon and _SECRET.search(head) else text
 

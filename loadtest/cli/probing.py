@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from metrics.probes import Comparison
     from metrics.rundir import Run
 
-TABLE = "server.json"
+TABLE, LOG = "server.json", "probe.log"
 
 
 @contextmanager
@@ -38,6 +38,8 @@ def _finish(probe: Any, run: Run, directory: Path) -> list[Comparison]:
     zeros = [] if elsewhere else [worker.zero_ns for worker in run.table.workers if worker.zero_ns]
     sampled = probe.stop(min(zeros, default=0))
     probes.save(directory, sampled)
+    for pool in sampled.silent:
+        click.echo(f"goodput: the metrics page of {pool!r} told nothing that is known; see {directory / LOG}", err=True)
     table = probes.compare(run, sampled)
     write_json(directory / TABLE, table)
     return table

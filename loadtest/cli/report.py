@@ -96,6 +96,7 @@ class _Loaded:
 
     def page(self) -> PageData:
         from loadtest.cli import output
+        from metrics import prediction
         from metrics.compare import RunSet, differences
         from metrics.sweep import sweeps_of
         from reports.pages import runs_page
@@ -103,16 +104,20 @@ class _Loaded:
         labelled = list(zip(self.labels, self.runs, strict=True))
         title = self.runs[0].info.name if len(self.runs) == 1 else f"{len(self.runs)} runs"
         sets = [RunSet(label, [run], self.slo) for label, run in labelled]
-        views = output.views(labelled, self.summaries, self.slo, folders=self.paths)
+        foretold = [prediction.load(path, self.slo) for path in self.paths]
+        views = output.views(labelled, self.summaries, self.slo, foretold, folders=self.paths)
         return runs_page(title, views, sweeps_of(self.runs, self.slo), differences(sets) if len(sets) > 1 else [])
 
     def show(self) -> int:
         """Text on the terminal."""
         from loadtest.cli import output
+        from loadtest.cli.predicting import print_beside
+        from metrics import prediction
         from metrics.bins import bins
 
-        for run, summary in zip(self.runs, self.summaries, strict=True):
+        for path, run, summary in zip(self.paths, self.runs, self.summaries, strict=True):
             output.print_summary(summary, bins(run, self.slo))
+            print_beside(summary, prediction.load(path, self.slo))
         return ExitCode.OK
 
 

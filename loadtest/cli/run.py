@@ -10,6 +10,7 @@ import click
 
 from loadtest.cli import master_options, options, require, workload_options
 from loadtest.cli.options import DURATION, HEADER, RULE, TAG
+from loadtest.cli.predicting import foretell, print_beside
 from loadtest.cli.probing import print_table, probing
 from loadtest.cli.worker_table import print_workers
 from loadtest.errors import ExitCode, TargetError, UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from loadtest.target import LoadSettings, Target
     from loadtest.workload import Workload
+    from metrics.prediction import Prediction
     from metrics.rundir import Run
     from metrics.runinfo import RunInfo
     from metrics.slo import SLO
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 APIS = ("completions", "chat", "llamacpp", "ollama", "ollama-chat")
 _OF_A_TARGET = ("path", "extra_body", "no_stream", "api_key_env", "api_key_file", "ca_file", "no_verify")
+_NOWHERE = "http://127.0.0.1"
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
 
@@ -64,6 +67,7 @@ _DRAIN_PER_TTFT = 20.0
     "--spin-us", type=click.IntRange(0), default=0, show_default=True, metavar="US", help="Spin before each instant."
 )
 @click.option("--metrics-url", multiple=True, metavar="[POOL=]URL", help="Prometheus page to sample beside the run.")
+@click.option("--predict", metavar="DEPLOYMENT", help="Simulate it too, e.g. emulated:chunked,model=FILE.json.")
 @click.option("--abort-on", metavar="RULE", help="End early when e.g. 'failed > 20%' or 'ttft.p90 > 5s'.")
 @click.option("--reactor", type=click.Choice(["hub", "epoll"]), default="hub", show_default=True, help="Event loop.")
 @click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
@@ -97,6 +101,10 @@ def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[
 
     slo = options.parse_slo(given["slo"])
     require.parse(given["require"], slo)
+    if given["predict"] is not None:
+        from loadtest.predict import model_of
+
+        model_of(given["predict"])
     workload = Workload(
         trace=given["trace"],
         rate_per_s=given["rate"],
@@ -111,10 +119,11 @@ def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[
     if given["dry_run"]:
         from loadtest.cli.dryrun import dry_run
 
+        _checked(given, open_target(slo, given["out"] or Path()))  # what a run would refuse is refused
         return dry_run(workload, given)
     trace = workload.read()
     directory = given["out"] or _default_directory(given, workload, trace)
-    opened = open_target(slo, directory)
+    opened = _checked(given, open_target(slo, directory))
     created = [folder for folder in (directory, directory.parent) if not folder.exists()]
     rundir.create(directory)
     try:
@@ -122,6 +131,15 @@ def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[
             return _measure(context, target, workload, trace, slo, directory)
     finally:
         _remove_if_empty(created)
+
+
+def _checked(given: dict[str, Any], target: Target) -> Target:
+    """The target, once all of its metrics pages can be asked: a misspelt one is found before a server is started."""
+    if pages := (*given["metrics_url"], *target.facts.metrics):
+        from loadtest.probe import sources_of
+
+        sources_of(pages)
+    return target
 
 
 def _default_directory(given: dict[str, Any], workload: Workload, trace: Trace) -> Path:
@@ -146,44 +164,35 @@ def _arrangement(given: dict[str, Any]) -> str:
 
 
 def _target(given: dict[str, Any], slo: SLO | None, directory: Path) -> Target:
+    from loadtest.cli.load_options import endpoint_of
     from loadtest.deployment import Deployment
     from loadtest.target import LiveTarget, SimulatedTarget, SupervisedTarget
 
+    if given["dry_run"] and given["target"] is None and given["backend"] is None:  # a plan can do without
+        given = {**given, "target": _NOWHERE}
     options.require_one({"--target": given["target"], "--backend": given["backend"]})
     settings = settings_of(given, slo)
     deployment = Deployment.parse(given["backend"]) if given["backend"] else None
     if given["virtual"] and (deployment is None or deployment.backend != "emulated"):
         raise UsageError("--virtual is for an emulated --backend: nothing else has a simulator", code="virtual")
     if deployment is None or deployment.url is not None:
-        return LiveTarget(_endpoint(given, deployment.url if deployment else given["target"]), settings)
-    if given["gpus"] is not None:
-        raise UsageError("--gpus is for --target: a bundled backend's GPUs follow from its text", code="gpus")
-    foreign = [name for name in _OF_A_TARGET if given[name]]
-    if foreign or given["api"] not in (None, "completions", "chat"):
-        option = f"--{(foreign or ['api'])[0].replace('_', '-')}"
-        raise UsageError(f"{option} is for --target: a bundled backend speaks plain OpenAI", code="of_a_target")
+        url = given["target"] if deployment is None else deployment.url
+        return LiveTarget(endpoint_of(given).endpoint(url or ""), settings)
+    refuse_options_of_a_target(given)
     if given["virtual"]:
         return SimulatedTarget(deployment)
     api, model = given["api"] or "completions", given["model"] or ""
     return SupervisedTarget(deployment, settings, directory / "server.log", api, model)
 
 
-def _endpoint(given: dict[str, Any], url: str | None) -> Any:
-    from loadtest.replay.endpoint import Endpoint
-
-    return Endpoint.parse(
-        url or "",
-        model=given["model"],
-        api=given["api"],
-        api_key_env=given["api_key_env"] or "",
-        api_key_file=given["api_key_file"] or "",
-        headers=given["header"],
-        ca_file=given["ca_file"] or "",
-        verify=not given["no_verify"],
-        stream=not given["no_stream"],
-        extra_body=given["extra_body"],
-        path=given["path"] or "",
-    )
+def refuse_options_of_a_target(given: dict[str, Any]) -> None:
+    """UsageError for what a bundled server has no use for: better than leaving it out without a word."""
+    if given["gpus"] is not None:
+        raise UsageError("--gpus is for --target: a bundled backend's GPUs follow from its text", code="gpus")
+    foreign = [name for name in _OF_A_TARGET if given[name]]
+    if foreign or given["api"] not in (None, "completions", "chat"):
+        option = f"--{(foreign or ['api'])[0].replace('_', '-')}"
+        raise UsageError(f"{option} is for --target: a bundled backend speaks plain OpenAI", code="of_a_target")
 
 
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
@@ -225,10 +234,12 @@ def _measure(
         finished = record(target, schedule, info, directory, progress)
         table = probed(finished)
     died = target.died()
-    summary = _publish(finished, slo, directory, as_json=context.params["json"])
+    predicted = foretell(context.params["predict"], finished, directory, slo)
+    summary = _publish(finished, slo, directory, predicted, as_json=context.params["json"])
     if not context.params["json"]:
         print_workers(finished)
         print_table(table)
+        print_beside(summary, predicted)
     return _exit_code(summary, died) or require.judge(finished, summary, slo, context.params["require"], directory)
 
 
@@ -283,7 +294,9 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
     )
 
 
-def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) -> Summary:
+def _publish(
+    finished: Run, slo: SLO | None, directory: Path, predicted: Prediction | None, *, as_json: bool
+) -> Summary:
     """summary.json and report.html into the run directory, the result to stdout."""
     from loadtest.cli import output
     from metrics.summary import summarise
@@ -293,7 +306,7 @@ def _publish(finished: Run, slo: SLO | None, directory: Path, *, as_json: bool) 
     summary = summarise(finished, slo)
     output.write_summary(directory, summary)
     label = finished.info.arrangement or finished.info.target_url
-    seen = output.views([(label, finished)], [summary], slo, folders=[directory])
+    seen = output.views([(label, finished)], [summary], slo, [predicted], folders=[directory])
     if as_json:
         output.print_json(summary)
     else:

@@ -31,7 +31,9 @@ PRECISION = {"quick": 6, "precise": 12}
 @click.option(
     "--backend", "backends", multiple=True, metavar="DEPLOYMENT", help="Or bundled ones, e.g. emulated:chunked."
 )
-@click.option("--launch", "launches", multiple=True, metavar="FILE", help="Or servers described by launch files.")
+@click.option(
+    "--launch", "launches", cls=options.SeveralOption, metavar="FILE...", help="Or servers described by launch files."
+)
 @click.option("--virtual", is_flag=True, help="Bundled ones on the simulator: seconds instead of minutes.")
 @click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay.")
 @click.option("--slo", metavar="SLO", help="ttft=1s,tpot=45ms, a family, or none.  [default: suggest some]")
@@ -265,6 +267,8 @@ def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> in
 
 def _suggest(given: dict[str, Any]) -> int:
     """Targets for a user who has none: from the model, or from the idle server."""
+    import msgspec
+
     from loadtest.cli import output
     from loadtest.search.reference import model_unloaded, suggest
     from loadtest.search.windows import Windows
@@ -278,7 +282,9 @@ def _suggest(given: dict[str, Any]) -> int:
     trace = windows.trace(0, 1.0, 1000)
     found = suggest(unloaded, trace.prompt_tokens, trace.output_tokens)
     if given["json"]:
-        output.print_json(found)
+        from loadtest.documents import SuggestionDocument
+
+        output.print_json(SuggestionDocument(**msgspec.structs.asdict(found)))
     else:
         click.echo(_suggestion_text(found))
     return ExitCode.OK

@@ -21,21 +21,19 @@ def serve(deployment: str, host: str, port: int, as_json: bool) -> None:
     DEPLOYMENT is e.g. emulated:chunked,model=demo-8b or torch:disaggregated,model=tiny.
     """
     import signal
-    import tempfile
-    from pathlib import Path
 
     from loadtest import clock
     from loadtest.backends.server import command, ready_timeout_s
     from loadtest.deployment import Deployment
-    from loadtest.supervise import Server
+    from loadtest.supervise import Server, log_folder
 
     parsed = Deployment.parse(deployment)
     _require_servable(parsed.backend, deployment)
     asked: list[int] = []  # to stop; an exception raised out of a handler can be lost on its way, a note cannot
     for number in (signal.SIGINT, signal.SIGTERM):  # `kill` is as clean as Ctrl-C, and both reach a background job
         signal.signal(number, lambda number, _frame: asked.append(number))
-    with tempfile.TemporaryDirectory(prefix="goodput-serve-") as folder:
-        argv, log = command(str(parsed), host=host, port=port), Path(folder) / "server.log"
+    with log_folder("goodput-serve-") as folder:
+        argv, log = command(str(parsed), host=host, port=port), folder / "server.log"
         with Server(argv, log=log, ready_timeout_s=ready_timeout_s(parsed.backend)) as server:
             model = str(server.ready["model"])
             click.echo(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))

@@ -22,6 +22,7 @@ from loadtest.replay.sender import SenderOptions
 from loadtest.replay.tally import Seen, together
 from loadtest.swarm import protocol
 from loadtest.swarm.courier import Copy
+from loadtest.swarm.doorman import polite
 from loadtest.swarm.protocol import Ack, Assignment, Batch, Beat, Claim, Go, Ping, Pong, Ready, Refusal, Stop
 from metrics import rundir
 from metrics.runinfo import STOPPED_BY_USER
@@ -115,7 +116,7 @@ class Coordinator:
             (protocol.PING, self._on_ping),
             (protocol.BATCH, self._on_batch),
         ):
-            self._runner.register_message(kind, listener)
+            self._runner.register_message(kind, polite(listener))
 
     def begin(self, plan: LoadPlan) -> None:
         """Start a new epoch: what an older run's workers still say does not count any more."""

@@ -19,6 +19,7 @@ from loadtest import clock
 from loadtest.errors import InvalidError, UsageError
 from loadtest.supervise import Server, python_module
 from loadtest.swarm.coordinator import Coordinator, LoadPlan, LoadProgress
+from loadtest.swarm.doorman import guard
 from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.users import ReplayUser
 
@@ -71,6 +72,7 @@ def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) ->
         Replayer(environment)
         return []
     runner = environment.create_master_runner("127.0.0.1", 0)
+    guard(runner)
     children = [_worker_process(plan, index, runner.server.port) for index in range(plan.workers)]
     for child in children:
         stack.callback(child.stop)
@@ -82,7 +84,7 @@ def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) ->
 
 def _create_master(environment: Environment, host: str, port: int) -> None:
     try:
-        environment.create_master_runner("*" if host == "0.0.0.0" else host, port)
+        guard(environment.create_master_runner("*" if host == "0.0.0.0" else host, port))
     except (SystemExit, RPCError):  # Locust leaves the program when the port is taken
         raise UsageError(
             f"a master cannot listen at {host}:{port}",

@@ -7,6 +7,8 @@ the web page. Each test leaves a run directory; `goodput report DIR` draws it.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from typing import Any
 
@@ -17,6 +19,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.errors import ExitCode, GoodputError
 from loadtest.swarm.coordinator import Coordinator, coordinator_of, watch
+from loadtest.swarm.doorman import guard
 from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.session import Session
 from loadtest.swarm.shape import ReplayShape, planned_workers
@@ -52,9 +55,14 @@ def on_init(environment: Environment, **_: object) -> None:
     if options is not None and getattr(options, "enable_rebalancing", False):
         sys.stderr.write("goodput: --enable-rebalancing would replay a part of the schedule twice\n")
         sys.exit(ExitCode.USAGE)
-    if not isinstance(runner, MasterRunner):
+    if isinstance(runner, MasterRunner):
+        guard(runner)
+    else:
         Replayer(environment)
     if not isinstance(runner, WorkerRunner):
+        if options is not None and getattr(options, "headless", False):
+            # Locust listens to TERM only once a run by a shape is over: until then it is a Ctrl-C.
+            gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
         Coordinator(environment)
         environment.events.test_start.add_listener(on_test_start)
         environment.events.test_stopping.add_listener(on_test_stopping)

@@ -33,6 +33,38 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "requests             240" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--abort-on", "nonsense"], "bad_rule"),
+        (["--extra-body", "word"], "usage"),
+        (["--extra-body", "{bad"], "usage"),
+        (["--target", "ftp://host"], "usage"),
+        (["--target", "http://h", "--backend", "emulated:chunked"], "one_of"),
+        (["--backend", "emulated:nix"], "bad_deployment"),
+        (["--backend", "emulated:chunked", "--path", "/x"], "of_a_target"),
+        (["--max-in-flight", "1", "--workers", "2"], "max_in_flight"),
+        (["--metrics-url", "ftp://x"], "metrics_url"),
+        (["--metrics-url", "http://user:word@h"], "metrics_url"),
+        (["--predict", "http://h:1"], "predict"),
+        (["--predict", "emulated:chunked,model=missing.json"], "bad_model"),
+        (["--virtual"], "virtual"),
+        (["--require", "nonsense"], "bad_rule"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused(words: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run is there to find it."""
+    assert ExitCode.USAGE == run(["run", "--dry-run", "--requests", "3", "--json", *words])
+    assert code == json.loads(capsys.readouterr().out)["error"]["code"]
+
+
+def test_a_dry_run_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --master it neither listens nor says that it does."""
+    words = ["--target", "http://h:1", "--master", "--expect-workers", "2"]
+    assert ExitCode.OK == run(["run", "--dry-run", "--requests", "3", *words])
+    assert "waiting" not in capsys.readouterr().err
+
+
 def test_cost_by_hand() -> None:
     """Two GPUs for half an hour at 3 $; 1 M prompt tokens at 2 $ and 0.5 M output tokens at 8 $."""
     found = cost(given(gpus=2, gpu_hour_usd=3.0, token_usd="2,8"), 1800.0, 1_000_000, 500_000)

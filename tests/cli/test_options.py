@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from loadtest.cli import options
 from loadtest.cli.main import cli
 from loadtest.cli.options import DURATION, HEADER, TAG
+from loadtest.config import without_secret
 from loadtest.errors import UsageError
 
 
@@ -161,3 +162,72 @@ def test_the_first_screen_of_a_long_help_is_what_everybody_needs() -> None:
     flags = ("--target", "--backend", "--trace", "--rate", "--duration", "--slo", "--require", "--out", "--json")
     assert [] == [flag for flag in flags if not any(line.startswith(f"  {flag}") for line in screen)]
     assert "What is measured:" in screen
+
+
+# --- options that take several words -------------------------------------------------------------------------------
+
+
+@click.command("search", cls=options.Command)
+@click.option("--launch", "launches", cls=options.SeveralOption)
+@click.option("--rate", type=float)
+def several(launches: tuple[str, ...], rate: float | None) -> None:
+    click.echo(f"{' '.join(launches)} {rate}")
+
+
+@click.command("compare", cls=options.Command)
+@click.argument("sides", nargs=-1)
+@click.option("--launch", cls=options.SeveralOption, as_argument=True)
+@click.option("--rate", type=float)
+@click.pass_context
+def sided(context: click.Context, sides: tuple[str, ...], launch: tuple[str, ...], rate: float | None) -> None:
+    click.echo(f"{' '.join(sides)}|{' '.join(launch)}|{rate}|{' '.join(options.command_line(context))}")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--launch c a b", "c a b None"),
+        ("--launch c --launch a b --rate 2", "c a b 2.0"),
+        ("--rate 2 --launch=c a", "c a 2.0"),
+        ("", " None"),
+    ],
+)
+def test_what_a_glob_makes_of_an_option(words: str, found: str) -> None:
+    """All words up to the next option, in the order typed."""
+    assert found == CliRunner().invoke(several, words.split()).output.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--launch c a b --rate 2", "c --launch a --rate 2 b", "--launch c --rate 2 a --launch b", "c a --rate 2 b"],
+)
+def test_sides_keep_the_order_typed(words: str) -> None:
+    """However they are named: the first is what the others are compared with. The recorded command has them too."""
+    result = CliRunner().invoke(sided, words.split())
+    assert "c a b||2.0|compare c a b --rate 2" == result.output.strip()
+
+
+@pytest.mark.parametrize("words", ["--launch", "--launch --rate 2", "--rate 2 --launch"])
+def test_several_is_at_least_one(words: str) -> None:
+    """No word is a mistake, and named; nothing else is taken for one."""
+    for asked in (several, sided):
+        result = CliRunner().invoke(asked, words.split())
+        assert 2 == result.exit_code
+        assert "'--launch' requires an argument" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded"),
+    [
+        ("api_key=sk-1", "api_key=***"),
+        ("hf_token=hf_1=2", "hf_token=***"),
+        ("PASSWORD=", "PASSWORD=***"),
+        ("x-auth=1", "x-auth=***"),
+        ("max_num_batched_tokens=512", "max_num_batched_tokens=512"),
+        ("ignore_eos", "ignore_eos"),
+        ("keyboard=1", "keyboard=1"),
+    ],
+)
+def test_a_value_with_a_secrets_name_is_not_recorded(text: str, recorded: str) -> None:
+    """`--set` and `--extra-body` values reach run.json and labels; a number of tokens is none."""
+    assert recorded == without_secret(text)

@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[2]
 FIRST_LENGTH = 100
 PATIENCE_S = 100.0
 
-# The constants a test may shorten, so that it need not wait as long as a real network deserves.
+# The constants a test may shorten, so that it need not wait as long as a real network deserves. Drawing the page takes
+# two seconds of a core and tells nothing here that summary.json, which it is made from, does not.
 WORKER = """
 import sys
 import loadtest.swarm.remote as remote
@@ -37,7 +38,10 @@ main(["worker", *sys.argv[2:]])
 MASTER = """
 import sys
 import loadtest.swarm.coordinator as coordinator
+import reports.page
 coordinator.LIVENESS_NS = int(float(sys.argv[1]) * 1e9)
+if sys.argv.pop(2) == "undrawn":
+    reports.page.render_html = lambda _: ""
 from loadtest.cli.main import main
 main(["run", *sys.argv[2:]])
 """
@@ -72,11 +76,11 @@ class Crew:
             process.communicate()
         self.server.stop()
 
-    def master(self, workers: int, *words: str, silence_s: float = 10.0) -> subprocess.Popen[str]:
-        """`goodput run --master`, to which a worker is lost after `silence_s`."""
+    def master(self, workers: int, *words: str, silence_s: float = 10.0, drawn: bool = False) -> subprocess.Popen[str]:
+        """`goodput run --master`, to which a worker is lost after `silence_s`; it draws its page only when asked."""
         url = self.server.url.replace("127.0.0.1", self._host)
         return self._spawn(
-            [sys.executable, "-P", "-c", MASTER, str(silence_s)],
+            [sys.executable, "-P", "-c", MASTER, str(silence_s), "drawn" if drawn else "undrawn"],
             ["--target", url, "--trace", str(self.folder / "trace.jsonl")],
             ["--master", "--expect-workers", str(workers), "--master-bind", f"0.0.0.0:{self.port}"],
             ["--out", str(self.run), *words],

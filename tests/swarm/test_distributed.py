@@ -24,7 +24,7 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 def test_three_workers_offer_one_run(crew: Crew) -> None:
     """Three workers: each request once, exit 0 all over, the master's copies are the workers' journals."""
     workers = [crew.worker() for _ in range(3)]
-    master = crew.master(3)
+    master = crew.master(3, drawn=True)
     assert 0 == end(master)[0]
     assert [0, 0, 0] == [end(worker)[0] for worker in workers]
     assert {"OK": crew.planned} == crew.account()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,11 +30,12 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 def test_one_of_three_is_killed_at_half_time(crew: Crew) -> None:
     """`kill -9`: its part is lost and named, the other two offer theirs to the end."""
     workers = [crew.worker() for _ in range(3)]
-    master = crew.master(3, silence_s=5)
+    master = crew.master(3, silence_s=5, drawn=True)
     crew.await_arrivals(crew.planned // 2)
     workers[0].kill()
     code, errors = end(master)
     assert 4 == code
+    assert "worker_lost" in (crew.run / "report.html").read_text()
     assert "were lost with their worker" in errors
     assert [0, 0] == [end(worker)[0] for worker in workers[1:]]
     outcomes = crew.account()
@@ -85,7 +87,7 @@ def test_the_master_is_killed(crew: Crew) -> None:
 def test_fewer_workers_than_expected_is_no_run(crew: Crew) -> None:
     """Two of three: nothing is sent, never two thirds of the load under the full label."""
     workers = [crew.worker() for _ in range(2)]
-    master = crew.master(3, "--wait", "12s")
+    master = crew.master(3, "--wait", "8s")
     code, errors = end(master)
     assert 4 == code
     assert "of 3 workers came up" in errors
@@ -168,3 +170,36 @@ def test_the_user_stops_one_worker(crew: Crew) -> None:
     outcomes = crew.account()
     assert {"OK", "NOT_SENT"} <= outcomes.keys() <= {"OK", "NOT_SENT", "INTERRUPTED"}
     assert "schedule_not_offered" in crew.findings()
+
+
+# Says to the master's port what a neighbour's Locust, another version of ours and a scanner may say.
+STRANGER = """
+import socket, sys
+import zmq
+from locust.rpc import Message
+port = int(sys.argv[1])
+with socket.create_connection(("127.0.0.1", port)) as scanner:
+    scanner.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+dealer = zmq.Context().socket(zmq.DEALER)
+dealer.setsockopt(zmq.IDENTITY, b"stranger")
+dealer.connect(f"tcp://127.0.0.1:{port}")
+for kind, data in [("goodput.claim", b"junk"), ("goodput.beat", None), ("heartbeat", None), ("stats", {"x": 1}),
+                   ("exception", {}), ("bogus", 1)]:
+    dealer.send(Message(kind, data, "stranger").serialize())
+for frame in (b"", b"\\xc1", b"\\x93\\x01", b"\\x01"):
+    dealer.send(frame)
+dealer.close(linger=5000)
+"""
+
+
+def test_strangers_at_the_port_change_nothing(crew: Crew) -> None:
+    """No password keeps them out; what they say costs no request, and no worker."""
+    workers = [crew.worker() for _ in range(2)]
+    master = crew.master(2)
+    crew.await_arrivals(10)
+    subprocess.run([sys.executable, "-c", STRANGER, str(crew.port)], check=True, timeout=60)
+    code, errors = end(master)
+    assert code in (0, 4), errors  # 4 where the machine was too busy to send on time
+    assert [0, 0] == [end(worker)[0] for worker in workers]
+    assert {"OK": crew.planned} == crew.account()
+    assert "Traceback" not in errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from loadtest import clock
 from loadtest.supervise import Server, python_module
 from metrics import rundir
+from metrics.records import Outcome
 
 ROOT = Path(__file__).parents[2]
 LOCUSTFILE = ROOT / "loadtest" / "swarm" / "locustfile.py"
@@ -65,6 +67,26 @@ def test_locust_runs_it(server: Server, tmp_path: Path, words: tuple[str, ...]) 
     assert f"request,{COUNT}," in (tmp_path / "stats_stats.csv").read_text()
     # Locust's own CSV writer may meet a file that it has closed already; a traceback through our code is a fault.
     assert f"{ROOT}/loadtest/" not in done.stderr
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+def test_a_stop_is_in_order(server: Server, tmp_path: Path, number: signal.Signals) -> None:
+    """TERM too, which Locust itself does not hear in a run by a shape: partial results of all rows, exit 130."""
+    asked = ["--headless", "--host", server.url, "--requests", "600", "--rate", "20", "--out", str(tmp_path / "run")]
+    argv = [sys.executable, "-P", "-m", "locust", "-f", str(LOCUSTFILE), *asked]
+    environment, arrivals = {**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path / "arrivals"
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        give_up = clock.monotonic_ns() + 60_000_000_000
+        while not arrivals.exists() or len(arrivals.read_text().splitlines()) < 10:
+            assert clock.monotonic_ns() < give_up, "the load did not start"
+            clock.sleep(0.02)
+        process.send_signal(number)
+        assert 130 == process.wait(60)
+    run = rundir.load(tmp_path / "run")
+    assert "partial" == run.info.state
+    assert 600 == len(run.table.rows)
+    assert not (run.table.rows["outcome"] == Outcome.LOST_WORKER).any()
 
 
 @pytest.mark.live

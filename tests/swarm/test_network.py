@@ -117,7 +117,7 @@ def test_a_partition_of_five_seconds(tmp_path: Path, hosts: list[Host]) -> None:
 
     What fell into the partition is late, failed or not sent, and the run says so.
     """
-    crew = Crew(tmp_path, rate=20, seconds=12.0, host=f"10.{NET}.1.1")
+    crew = Crew(tmp_path, rate=20, seconds=9.0, host=f"10.{NET}.1.1")
     try:
         workers = [crew.worker(*host.prefix) for host in hosts]
         master = crew.master(2)

@@ -34,7 +34,9 @@ def info(source: str, html: Path | None, **given: Any) -> int:
     trace = _read(source, given)
     found = describe(trace)
     if given["json"]:
-        output.print_json(found)
+        from loadtest.documents import TraceInfoDocument
+
+        output.print_json(TraceInfoDocument(**msgspec.structs.asdict(found)))
     else:
         click.echo("\n".join(_lines(msgspec.to_builtins(found))))
     if given["plot"]:
@@ -60,19 +62,20 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 def lint(source: str, context: int | None, lines: int, **given: Any) -> int:
     """List what is suspicious about a trace; exit 1 when no run can come of it."""
     from loadtest.cli import output
+    from loadtest.documents import RejectedLine, TraceLint
     from workloads.lint import lint as findings_of
 
     trace = _read(source, given)
     findings = findings_of(trace, max_tokens=context)
-    rejected = [{"line": row.line, "reason": row.reason} for row in trace.rejected[:lines]]
+    rejected = [RejectedLine(row.line, row.reason) for row in trace.rejected[:lines]]
     if given["json"]:
-        output.print_json({"trace": trace.name, "rows": len(trace), "findings": findings, "rejected": rejected})
+        output.print_json(TraceLint(trace=trace.name, rows=len(trace), findings=findings, rejected=rejected))
     else:
         click.echo(f"{trace.name}: {len(trace)} rows, {'nothing suspicious' if not findings else ''}".rstrip(", "))
         for finding in findings:
             click.echo(f"{finding.level:<8} {finding}")
         for row in rejected:
-            click.echo(f"rejected line {row['line']}: {row['reason']}")
+            click.echo(f"rejected line {row.line}: {row.reason}")
     return ExitCode.FAILED if any(found.level == "error" for found in findings) else ExitCode.OK
 
 

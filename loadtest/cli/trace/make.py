@@ -123,7 +123,9 @@ def fit(source: str, out: Path, name: str | None, **given: Any) -> int:
         found = msgspec.structs.replace(found, name=name)
     _write_bytes(out, models.encode(found))
     if given["json"]:
-        output.print_json({"model": str(out), "warnings": found.warnings, "quality": found.quality})
+        from loadtest.documents import FittedTrace
+
+        output.print_json(FittedTrace(model=str(out), warnings=list(found.warnings), quality=found.quality))
     elif found.quality is not None:
         click.echo("\n".join([*_quality(found.quality), *found.warnings]))
     return ExitCode.OK
@@ -141,24 +143,28 @@ def _of_page(path: Path, rate_per_s: float | None) -> Model:
 
 def _write(trace: Trace, out: Path, given: dict[str, Any]) -> int:
     """Write a trace in our form and say what it is."""
+    import msgspec
+
     from loadtest.cli import output
+    from loadtest.documents import WrittenTrace
     from loadtest.workload import rejections
     from workloads.formats.goodput import write
 
     _make_room(out)
     write(trace, out)
-    written = {
-        "file": str(out),
-        "rows": len(trace),
-        "span_s": trace.span_s,
-        "content_hash": trace.content_hash,
-        "rejected": rejections(trace),
-        "warnings": list(trace.warnings),
-    }
+    written = WrittenTrace(
+        file=str(out),
+        rows=len(trace),
+        span_s=trace.span_s,
+        content_hash=trace.content_hash,
+        rejected=rejections(trace),
+        warnings=list(trace.warnings),
+    )
     if given["json"]:
         output.print_json(written)
     else:
-        click.echo("\n".join(f"{key:<14} {value}" for key, value in written.items() if value not in ({}, [])))
+        told = {key: value for key, value in msgspec.structs.asdict(written).items() if key != "schema"}
+        click.echo("\n".join(f"{key:<14} {value}" for key, value in told.items() if value not in ({}, [])))
     return ExitCode.OK
 
 

@@ -25,12 +25,14 @@ def list_(json: bool) -> int:
 
     here = {entry.name: fetching.cached(entry.name) for entry in catalog.entries()}
     if json:
+        from loadtest.documents import BuiltIn, PublicTrace, TraceList
+
         public = [
-            msgspec.to_builtins(entry) | {"file": str(here[entry.name]) if here[entry.name] else None}
+            PublicTrace(**msgspec.structs.asdict(entry), file=str(path) if (path := here[entry.name]) else None)
             for entry in catalog.entries()
         ]
-        built_in = [{"name": name, "source": builtin(name).source} for name in BUILTIN]
-        output.print_json({"built_in": built_in, "public": public})
+        built_in = [BuiltIn(name, builtin(name).source) for name in BUILTIN]
+        output.print_json(TraceList(built_in=built_in, public=public))
         return ExitCode.OK
     click.echo("Built in, ready to use:")
     for name in BUILTIN:
@@ -62,7 +64,9 @@ def fetch(name: str, url: str, json: bool) -> int:
         "pinned": entry.sha256 is not None,
     }
     if json:
-        output.print_json(known)
+        from loadtest.documents import FetchedTrace
+
+        output.print_json(FetchedTrace(**known))
         return ExitCode.OK
     for key, value in known.items():
         click.echo(f"{key:<9} {value}")
