@@ -1,6 +1,6 @@
 """Sample the server's Prometheus pages while a load runs: in a child process, so that no page delays a request.
 
-    python -P -m loadtest.probe OUT POOL=URL...     a line per page and second into OUT, until TERM
+The child is `python -P -m loadtest.probe OUT POOL=URL...`: a line per page and second into OUT, until TERM.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
-from urllib.parse import urlsplit
+from typing import BinaryIO, Self
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import numpy as np
@@ -23,16 +23,30 @@ import numpy as np
 from loadtest import clock
 from loadtest.errors import UsageError
 from loadtest.supervise import Server, announce_ready, die_with_parent, python_module
-from metrics.probes import METRICS, Probes
+from metrics.probes import HISTOGRAMS, METRICS, Probes
 
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
+PATIENCE_S = 2 * TIMEOUT_S  # with all pages, at the beginning and at the end
 PAGE_BYTES = 8 << 20
+MOST_HOPS = 4
+_MOVED = (301, 302, 303, 307, 308)
 
-# For each of our names what the servers call it: vLLM and ours, SGLang, llama.cpp. All samples of a name are added up.
+# For each of our names what the servers call it: vLLM and ours, SGLang, llama.cpp, vllm-router. All samples of a name
+# are added up.
 NAMES: dict[str, tuple[str, ...]] = {
-    "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
-    "waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+    "running": (
+        "vllm:num_requests_running",
+        "sglang:num_running_reqs",
+        "llamacpp:requests_processing",
+        "vllm_router_pd_active_decode_requests",
+    ),
+    "waiting": (
+        "vllm:num_requests_waiting",
+        "sglang:num_queue_reqs",
+        "llamacpp:requests_deferred",
+        "vllm_router_pd_pending_decode_requests",
+    ),
     "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
     "preemptions": ("vllm:num_preemptions_total",),
     "prefix_hits": ("vllm:prefix_cache_hits_total", "llamacpp:prompt_tokens_cached_total"),
@@ -47,9 +61,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     "queue": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
     "prefill": ("vllm:request_prefill_time_seconds",),
     "transfer": ("vllm:nixl_xfer_time_seconds",),
+    "decode_pending": ("vllm_router_pd_decode_pending_seconds",),
+    "decode": ("vllm:request_decode_time_seconds",),
+    "e2e": (
+        "vllm:e2e_request_latency_seconds",
+        "sglang:e2e_request_latency_seconds",
+        "vllm_router_pd_request_duration_seconds",
+    ),
 }
-_HISTOGRAMS = ("ttft", "queue", "prefill", "transfer")
-_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)")
+_PREFIXES = ("vllm:", "sglang:", "llamacpp:", "vllm_router_pd_")
+# A label's value may hold braces, and behind an OpenMetrics sample may stand an example with braces of its own.
+_SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s+(\S+)')
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -73,6 +95,12 @@ class Source(msgspec.Struct, frozen=True):
         if not equals or "/" in pool:
             pool, url = "server", text
         parts = urlsplit(url)
+        if parts.username or parts.password:
+            raise UsageError(
+                f"the metrics page of {pool!r} carries a password, which would end up in records",
+                hint="let the page be read without one on this network",
+                code="metrics_url",
+            )
         if parts.scheme != "http" or not parts.hostname:
             raise UsageError(
                 f"the metrics page {text!r} is not an http URL",
@@ -96,7 +124,7 @@ def page_values(text: str) -> dict[str, float]:
     """Our metrics out of a Prometheus text page; samples of one name (several engines, labels) are added up."""
     totals: dict[str, float] = {}
     for line in text.splitlines():
-        if line.startswith("#") or (match := _SAMPLE.match(line)) is None:
+        if not line.startswith(_PREFIXES) or (match := _SAMPLE.match(line)) is None:
             continue
         try:
             value = float(match[2])
@@ -106,7 +134,7 @@ def page_values(text: str) -> dict[str, float]:
             totals[match[1]] = totals.get(match[1], 0.0) + value
     found = {}
     for name, theirs in NAMES.items():
-        for suffix in ("_sum", "_count") if name in _HISTOGRAMS else ("",):
+        for suffix in ("_sum", "_count") if name in HISTOGRAMS else ("",):
             told = next((totals[their + suffix] for their in theirs if their + suffix in totals), None)
             if told is not None:
                 found[name + suffix] = told
@@ -154,50 +182,100 @@ class Probing:
 
 
 def fetch(url: str) -> str:
-    """The page's text; OSError or HTTPException when it cannot be had."""
+    """The page's text, along redirects; OSError or HTTPException when it cannot be had, or not in TIMEOUT_S."""
+    give_up_ns = clock.monotonic_ns() + int(TIMEOUT_S * 1e9)
+    for _ in range(MOST_HOPS):
+        text, url = _exchange(url, give_up_ns)
+        if not url:
+            return text
+    raise http.client.HTTPException("redirected again and again")
+
+
+def _exchange(url: str, give_up_ns: int) -> tuple[str, str]:
+    """The text, or where it is instead."""
     parts = urlsplit(url)
+    if parts.scheme != "http":
+        raise http.client.HTTPException(f"redirected to {url[:200]}, which is not http")
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""))
         answer = connection.getresponse()
-        text = answer.read(PAGE_BYTES).decode(errors="replace")
+        if answer.status in _MOVED and (place := answer.headers.get("location")):
+            return "", urljoin(url, place)
+        if answer.status != 200:
+            raise http.client.HTTPException(f"status {answer.status}")
+        return _body(answer, give_up_ns).decode(errors="replace"), ""
     finally:
         connection.close()
-    if answer.status != 200:
-        raise http.client.HTTPException(f"status {answer.status}")
-    return text
 
 
-def _sample_into(file: Path, sources: Sequence[Source], complained: set[int]) -> None:
-    with file.open("ab") as out:
-        for index, source in enumerate(sources):
-            before_ns = clock.monotonic_ns()
-            try:
-                text = fetch(source.url)
-            except (OSError, http.client.HTTPException) as error:
-                if index not in complained:
-                    complained.add(index)
-                    sys.stderr.write(f"{source.pool}: {source.url}: {error}\n")
-                continue
-            at_ns = (before_ns + clock.monotonic_ns()) // 2
-            out.write(msgspec.json.encode(Sample(at_ns, index, page_values(text))) + b"\n")
+def _body(answer: http.client.HTTPResponse, give_up_ns: int) -> bytes:
+    """All of it: half a page would be half of a sum."""
+    body = b""
+    while data := answer.read1(1 << 20):
+        body += data
+        if len(body) > PAGE_BYTES:
+            raise http.client.HTTPException(f"larger than {PAGE_BYTES >> 20} MiB")
+        if clock.monotonic_ns() > give_up_ns:
+            raise TimeoutError(f"not complete within {TIMEOUT_S:g} s")
+    if answer.length:
+        raise http.client.IncompleteRead(body, answer.length)
+    return body
+
+
+class Sampler:
+    """One page, asked each second in a thread of its own, so that no page holds up another."""
+
+    def __init__(self, index: int, source: Source, out: BinaryIO, over: threading.Event) -> None:
+        self.first = threading.Event()  # set after the first attempt
+        self._index, self._source, self._out, self._over = index, source, out, over
+        self._complained = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self._sample()
+        self.first.set()
+        due_ns = clock.monotonic_ns()
+        while not self._over.is_set():
+            due_ns = max(due_ns + int(EVERY_S * 1e9), clock.monotonic_ns())
+            self._over.wait((due_ns - clock.monotonic_ns()) / 1e9)
+            self._sample()
+
+    def _sample(self) -> None:
+        before_ns = clock.monotonic_ns()
+        try:
+            values = page_values(fetch(self._source.url))
+            if not values:
+                raise http.client.HTTPException("holds none of the metrics that are known")
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: of a redirect's odd URL
+            if not self._complained:
+                self._complained = True
+                sys.stderr.write(f"{self._source.pool}: {self._source.url}: {error or type(error).__name__}\n")
+            return
+        at_ns = (before_ns + clock.monotonic_ns()) // 2
+        self._out.write(msgspec.json.encode(Sample(at_ns, self._index, values)) + b"\n")
 
 
 def main(words: list[str]) -> None:
-    """Sample at whole seconds of our own until TERM; once more at the end."""
+    """Sample at whole seconds of our own until TERM; once more at the end. Whoever is too slow is not waited for."""
     die_with_parent()
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    file, sources = Path(words[0]), sources_of(words[1:])
-    complained: set[int] = set()
-    _sample_into(file, sources, complained)
-    announce_ready()
-    due_ns = clock.monotonic_ns()
-    while not over.is_set():
-        due_ns += int(EVERY_S * 1e9)
-        over.wait(max(due_ns - clock.monotonic_ns(), 0) / 1e9)
-        _sample_into(file, sources, complained)
+    with Path(words[0]).open("ab", buffering=0) as out:  # a line is one write
+        samplers = [Sampler(index, source, out, over) for index, source in enumerate(sources_of(words[1:]))]
+        _until(PATIENCE_S, [sampler.first.wait for sampler in samplers])
+        announce_ready()
+        over.wait()
+        _until(PATIENCE_S, [sampler.thread.join for sampler in samplers])
+
+
+def _until(seconds: float, waits: Sequence[Callable[[float], object]]) -> None:
+    """Wait for all of them, for no longer than that altogether."""
+    give_up_ns = clock.monotonic_ns() + int(seconds * 1e9)
+    for wait in waits:
+        wait(max(give_up_ns - clock.monotonic_ns(), 0) / 1e9)
 
 
 if __name__ == "__main__":

@@ -188,8 +188,11 @@ def _run(table: RecordTable, episode: Episode) -> Run:
     begin, end = max(times[0] for times in tokens), min(times[-1] for times in tokens)
     inside = [np.flatnonzero((times > begin + 1e-9) & (times <= end + 1e-9)) for times in tokens]
     steps = min(len(indices) for indices in inside)
-    since = float(table.rows["sent_s"][-1])  # the late prompt's arrival, if there is one
-    worst_ms = max(float(np.diff(times)[times[1:] > since].max(initial=0.0)) for times in tokens) * 1e3
+    late = table.rows[-1]  # the late prompt, if there is one: decodes that ended before its first token did not meet it
+    met = [times for times in tokens if times[-1] >= late["first_token_s"]]
+    worst_ms = (
+        max((float(np.diff(times)[times[1:] > late["sent_s"]].max(initial=0.0)) for times in met), default=0.0) * 1e3
+    )
     if steps < FEWEST_TOKENS:
         return Run(ttft_ms, 0.0, 0.0, worst_ms)
     context = sum(episode.prompt + float(indices.mean()) for indices in inside)

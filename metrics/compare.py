@@ -27,6 +27,7 @@ from metrics.latency import counted, is_ok
 from metrics.records import Rows
 from metrics.rundir import Run
 from metrics.slo import SLO
+from metrics.standing import verdict
 from metrics.summary import Summary, summarise
 
 SCHEMA: Final = "goodput.comparison/1"
@@ -43,6 +44,7 @@ DEFAULT_METRICS: Final = (
     "itl.p99",
     "itl.max",
     "e2e.p90",
+    "completed_per_s",
     "tokens_per_s",
     "slo_throughput",
 )
@@ -127,6 +129,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[Reason]
     trace: str
     slo: str
+    rate_per_s: float | None = None  # offered to the first side, in its first run
 
 
 def compare(sides: Sequence[RunSet], metrics: Sequence[str] = ()) -> Comparison:
@@ -146,7 +149,7 @@ def compare(sides: Sequence[RunSet], metrics: Sequence[str] = ()) -> Comparison:
         contrasts += [c for name in BY_REQUEST if (c := _by_request(first, side, name)) is not None]
     invalid = list(found.values())
     return Comparison(
-        sentence=_sentence(sides, contrasts, invalid),
+        sentence=_sentence(sides, contrasts, invalid, divide),
         sides=[_side(side, rules, divide) for side in sides],
         contrasts=contrasts,
         differences=differences(sides),
@@ -154,6 +157,7 @@ def compare(sides: Sequence[RunSet], metrics: Sequence[str] = ()) -> Comparison:
         invalid=invalid,
         trace=first.runs[0].info.trace_name,
         slo="" if first.slo is None else str(first.slo),
+        rate_per_s=first.summaries[0].rates.offered_per_s,
     )
 
 
@@ -293,24 +297,8 @@ def _setup(run: Run) -> dict[str, str]:
     return plain
 
 
-def _sentence(sides: Sequence[RunSet], contrasts: Sequence[Contrast], invalid: Sequence[Reason]) -> str:
+def _sentence(sides: Sequence[RunSet], contrasts: Sequence[Contrast], invalid: Sequence[Reason], divide: bool) -> str:
     if invalid:
         return f"The comparison is not valid: {invalid[0].message}"
-    told = []
-    for side in sides[1:]:
-        mine = [c for c in contrasts if c.label == side.label and c.paired_by == "run"]
-        sure = {standing: [_effect(c) for c in mine if c.standing == standing] for standing in ("better", "worse")}
-        parts = [f"{standing} in {', '.join(names)}" for standing, names in sure.items() if names]
-        if not parts and len(side.runs) == 1:
-            told.append(f"{side.label}: one run says nothing about the next; compare several")
-        else:
-            told.append(f"{side.label} is {' and '.join(parts)}" if parts else f"{side.label} cannot be told apart")
+    told = [verdict(side.label, contrasts, runs=len(side.runs), per_gpu=divide) for side in sides[1:]]
     return f"Against {sides[0].label}: {'; '.join(told)}."
-
-
-def _effect(contrast: Contrast) -> str:
-    """`ttft.p90 (+42 %)`."""
-    if contrast.effect is None:
-        return contrast.metric
-    unit = "points" if contrast.kind == "share" else "%"
-    return f"{contrast.metric} ({contrast.effect * 100:+.2g} {unit})".replace("-", "\N{MINUS SIGN}")

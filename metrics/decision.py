@@ -164,6 +164,8 @@ def _told(row: DecisionRow) -> str:
 
 def _tie(leaders: list[DecisionRow], able: list[DecisionRow], ranked: list[DecisionRow]) -> str:
     names = _listed([row.label for row in leaders])
+    if all(_rate(row).bound == "below" for row in able):
+        return f"None of {names} reaches the target, not even at the lowest rate tried.{_left_out(ranked)}"
     rest = [row for row in able if row not in leaders]
     # Only what lies below *every* leader is beaten by all of them.
     beaten = [row.label for row in rest if all(_high(row) < _low(leader) for leader in leaders)]

@@ -8,7 +8,11 @@ Parts = tuple[str, str, dict[str, str]]
 
 
 def short_names(texts: Sequence[str]) -> list[str]:
-    """The arrangement where that is enough, else with the options that differ; a URL or a file stays as it is."""
+    """The arrangement where that is enough, else with the options that differ; a URL or a file stays as it is.
+
+    Of launched servers (`vllm-chunked bin=/opt/vllm/ chunk=256`) the settings that all of them have are left out.
+    """
+    texts = _without_shared_settings(texts)
     parsed = [_parts(text) for text in texts]
     backends = {parts[0] for parts in parsed if parts is not None}
     both = zip(texts, parsed, strict=True)
@@ -37,6 +41,13 @@ def own_options(text: str, besides: str) -> str:
         return text
     said = set(besides.split(", "))
     return ", ".join(f"{k}={v}" for k, v in parts[2].items() if f"{k}={v}" not in said) or "as it comes"
+
+
+def _without_shared_settings(texts: Sequence[str]) -> list[str]:
+    settings = [set(text.split(" ")[1:]) for text in texts]
+    shared = set.intersection(*settings) if len(texts) > 1 else set[str]()
+    shared = {setting for setting in shared if "=" in setting}
+    return [" ".join(word for word in text.split(" ") if word not in shared) for text in texts]
 
 
 def _parts(text: str) -> Parts | None:

@@ -128,10 +128,15 @@ def rule(rows: list[PlanRow]) -> tuple[bool, str]:
     for row in rows:
         expected = RULE[row.demand]
         if row.winner.arrangement not in expected:
-            broken.append(f"{row.demand}: {row.winner.arrangement} wins, not {' or '.join(expected)}")
+            verb = "leads" if row.tie else "wins"
+            broken.append(f"{row.demand}: {_named(row.winner)} {verb}, not {' or '.join(expected)}")
         elif row.tie and row.candidates[1].arrangement not in expected:
-            broken.append(f"{row.demand}: {row.winner.arrangement} and {row.candidates[1].arrangement} are level")
+            broken.append(f"{row.demand}: {_named(row.winner)} and {_named(row.candidates[1])} are level")
     return not broken, "; ".join(broken)
+
+
+def _named(candidate: Candidate) -> str:
+    return candidate.arrangement.replace("_", " ")
 
 
 def _apart(best: GoodputEstimate | None, second: GoodputEstimate | None) -> bool:

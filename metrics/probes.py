@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.errors import MetricsError
-from metrics.latency import counted, is_ok, select, ttft_from_sent_s
+from metrics.latency import client_lag_s, counted, e2e_s, is_ok, select, ttft_from_sent_s
 from metrics.rundir import Run
 from metrics.stats import defined
 
 PROBES = "probes.npz"
+HISTOGRAMS = ("ttft", "queue", "prefill", "transfer", "decode_pending", "decode", "e2e")
 GAUGES = ("running", "waiting", "kv_usage")
 COUNTERS = (
     *("preemptions", "prefix_hits", "prompt_tokens", "output_tokens", "transferred_bytes"),
-    *("ttft_sum", "ttft_count", "queue_sum", "queue_count", "prefill_sum", "prefill_count"),
-    *("transfer_sum", "transfer_count"),
+    *(f"{name}{suffix}" for name in HISTOGRAMS for suffix in ("_sum", "_count")),
 )
 METRICS = (*GAUGES, *COUNTERS)
 
@@ -43,10 +43,22 @@ class Probes:
         """One pool's defined samples of one metric, in order of time."""
         return defined(self.values[self.source == source, METRICS.index(metric)])
 
+    @property
+    def silent(self) -> list[str]:
+        """Pools without any value."""
+        told = {int(source) for source in self.source[~np.isnan(self.values).all(axis=1)]}
+        return [pool for number, pool in enumerate(self.sources) if number not in told]
+
     def grown(self, source: int, metric: str) -> float | None:
-        """How much a counter grew during the run; None when the page does not tell."""
+        """How much a counter grew during the run; None when the page does not tell.
+
+        One that falls began anew, with its server: what it had reached before counts too.
+        """
         told = self.of(source, metric)
-        return float(told[-1] - told[0]) if len(told) > 1 else None
+        if len(told) < 2:
+            return None
+        reached = told[:-1][np.diff(told) < 0].sum()
+        return float(told[-1] - told[0] + reached)
 
     def mean_s(self, source: int, histogram: str) -> float | None:
         """Mean of what a histogram took in during the run; None when that was nothing."""
@@ -87,8 +99,11 @@ def load(directory: Path) -> Probes | None:
         return None
     try:
         with np.load(file, allow_pickle=False) as stored:
-            order = [list(stored["metrics"]).index(name) for name in METRICS]
-            values = stored["values"][:, order]
+            # A metric that an older version did not ask for is one that no page told.
+            columns = {str(name): number for number, name in enumerate(stored["metrics"])}
+            values = np.full((len(stored["at_s"]), len(METRICS)), np.nan)
+            known = [name for name in METRICS if name in columns]
+            values[:, [METRICS.index(name) for name in known]] = stored["values"][:, [columns[name] for name in known]]
             return Probes(stored["at_s"], stored["source"], values, [str(name) for name in stored["sources"]])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
@@ -101,13 +116,16 @@ def compare(run: Run, probes: Probes) -> list[Comparison]:
     """
     rows = run.table.rows
     ok = select(rows, counted(rows, None) & is_ok(rows))
-    spans = {name: _mean(ok[f"{name}_s"]) for name in ("queue", "prefill", "transfer")}
+    spans = {name: _mean(ok[f"{name}_s"]) for name in ("queue", "prefill", "transfer", "decode")}
     sources = range(len(probes.sources))
     lines = [
         ("TTFT, mean", "s", _mean(ttft_from_sent_s(ok)), [probes.mean_s(i, "ttft") for i in sources]),
         ("queue time, mean", "s", spans["queue"], [probes.mean_s(i, "queue") for i in sources]),
         ("prefill time, mean", "s", spans["prefill"], [probes.mean_s(i, "prefill") for i in sources]),
         ("KV transfer time, mean", "s", spans["transfer"], [probes.mean_s(i, "transfer") for i in sources]),
+        ("until decode begins, mean", "s", None, [probes.mean_s(i, "decode_pending") for i in sources]),
+        ("decode time, mean", "s", spans["decode"], [probes.mean_s(i, "decode") for i in sources]),
+        ("end to end, mean", "s", _mean(e2e_s(ok) - client_lag_s(ok)), [probes.mean_s(i, "e2e") for i in sources]),
         ("prompt tokens", "", float(ok["prompt_tokens"].sum()), [probes.grown(i, "prompt_tokens") for i in sources]),
         ("output tokens", "", float(ok["output_tokens"].sum()), [probes.grown(i, "output_tokens") for i in sources]),
         ("prefix cache hits", "tokens", None, [probes.grown(i, "prefix_hits") for i in sources]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -151,14 +151,17 @@ def row_of(label: str, deployment: str, gpus: int | None, found: Found, value: s
     )
 
 
+WORTH_SAYING: Final = 0.0005  # less would be printed as 0.0 %
+
+
 def extrapolation(rows: list[SearchRow]) -> list[str]:
     """A sentence for each row whose simulations left the calibrated range, with the share of their time outside."""
     shares = {(row.label, row.value): _outside(row.attempts) for row in rows}
     return [
-        f"{' '.join(filter(None, names))}: {share:.1%} of the simulated time lay outside the range the performance "
-        "model was fitted on"
-        for names, share in shares.items()
-        if share > 0
+        f"{label if label.endswith(value) else f'{label} {value}'}: {share * 100:.1f} % of the simulated time lay "
+        "outside the range the performance model was fitted on"
+        for (label, value), share in shares.items()
+        if share >= WORTH_SAYING
     ]
 
 

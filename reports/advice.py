@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from metrics.compare import Comparison
 from metrics.gate.report import GateReport
 from metrics.summary import Summary
 from metrics.validity import Finding
-from reports.numbers import count, digits, rate, target
+from reports.numbers import digits, plural, rate, target
 
 if TYPE_CHECKING:
     from reports.page import RunView
@@ -24,7 +24,10 @@ Level = Literal["invalid", "warning", "hint"]
 
 @dataclass(frozen=True)
 class Box:
-    """One thing that is off: what and how many, why it matters, and what mends it; `mend` may name options."""
+    """One thing that is off: what and how many, why it matters, and what mends it; `mend` may name options.
+
+    `code` is the finding's own, to look up; empty for what has none.
+    """
 
     level: Level
     code: str
@@ -94,8 +97,23 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
 
 
 def boxes(summary: Summary) -> list[Box]:
-    """A box per finding, the worst first, as the validity section has them."""
-    return [_of_finding(finding) for finding in summary.validity.findings]
+    """A box per kind of finding, the worst first, as the validity section has them."""
+    made: dict[tuple[str, str], Box] = {}
+    for finding in summary.validity.findings:
+        found = _of_finding(finding)
+        key = (found.level, found.code)
+        made[key] = replace(made[key], told=f"{made[key].told} {found.told}") if key in made else found
+    return list(made.values())
+
+
+def said_once(each: Iterable[Sequence[Box]]) -> list[list[Box]]:
+    """Boxes of several runs; why a finding matters and what mends it stands at the first of its kind only."""
+    seen: set[str] = set()
+    made = []
+    for found in each:
+        made.append([replace(box, why="", mend="") if box.code in seen else box for box in found])
+        seen |= {box.code for box in found}
+    return made
 
 
 def _of_finding(finding: Finding) -> Box:
@@ -109,8 +127,8 @@ def of_gate(found: GateReport | None) -> list[Box]:
         return []
     return [
         *(Box("invalid", r.code, f"{r.side}: {r.message}", *REMEDIES.get(r.code, ("", ""))) for r in found.invalid),
-        *(Box("warning", "reservation", warning) for warning in found.warnings),
-        *(Box("hint", "undecided", advice) for advice in found.advice),
+        *(Box("warning", "", warning) for warning in found.warnings),
+        *(Box("hint", "", advice) for advice in found.advice),
     ]
 
 
@@ -173,7 +191,7 @@ def _few_samples(summary: Summary) -> Iterator[Box]:
         yield Box(
             "hint",
             "few_samples",
-            f"Only {count(least)} answers stand behind {' and '.join(sorted(asked))} of {' and '.join(few)}.",
+            f"{' and '.join(sorted(asked))} of {' and '.join(few)} rest on {plural(least, 'answer')} only.",
             "A percentile means something once at least one sample is expected beyond it.",
             "Send more with `--requests` or `--duration`.",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
 from metrics.names import shared_options, short_names
-from reports.numbers import NOTHING, THIN, digits, percent, plural, rate, seconds
+from reports.numbers import NOTHING, change, digits, joined, percent, plural, rate, seconds
 
 WORDS = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "undecided", "INVALID": "invalid"}
 SIGNS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "INVALID": "✗"}
@@ -35,9 +35,7 @@ def interval(result: RuleResult) -> str:
     show = value if result.unit == "value" else signed
     if low is None or high is None:
         return f"above {show(result, low)}" if high is None else f"below {show(result, high)}"
-    first, second = show(result, low), show(result, high)
-    same = first.partition(THIN)[2] == second.partition(THIN)[2]  # the unit is written once
-    return f"{first.partition(THIN)[0] if same else first} to {second}"
+    return joined(show(result, low), show(result, high))
 
 
 def margin(result: RuleResult) -> str:
@@ -49,12 +47,7 @@ def margin(result: RuleResult) -> str:
 
 def signed(result: RuleResult, number: float | None, trim: bool = False) -> str:
     """A change with its sign: per cent of a time or rate, percentage points of a share."""
-    if number is None:
-        return NOTHING
-    unit = "pp" if result.unit == "difference" else "%"
-    text = digits(round(abs(number) * 100, 2), 2 if abs(number) < 0.1 else 3, trim=trim or abs(number) < 5e-5)
-    sign = "" if text == "0" else "+" if number > 0 else "\N{MINUS SIGN}"
-    return f"{sign}{text}{THIN}{unit}"
+    return change(number, "pp" if result.unit == "difference" else "%", trim)
 
 
 def based_on(result: RuleResult) -> str:
@@ -72,7 +65,7 @@ def cost(report: GateReport) -> str:
     """Server-minutes: what it took, and what was expected."""
     took = f"{digits(report.cost.server_minutes, 2)} server-minutes"
     if not report.cost.server_minutes and report.pairs:
-        return "no server was held: simulated, or stored runs"
+        return "no server time: simulated, or stored runs"
     least, most = report.cost.expected_least, report.cost.expected_most
     if not least or most is None:
         return took

@@ -140,8 +140,15 @@ def command(info: RunInfo) -> str:
         given = any(word == flag or word.startswith(f"{flag}=") for word in words)
         if value and not given and "run" in words:
             words += [flag, value]
+    return shell_lines(words)
+
+
+def shell_lines(words: Sequence[str]) -> str:
+    """A command to paste into a shell; a long one with a line per option."""
     line = shlex.join(words)
-    return line if len(line) <= ONE_LINE else line.replace(" --", " \\\n    --")
+    if len(line) <= ONE_LINE:
+        return line
+    return "".join(f" \\\n    {shlex.quote(w)}" if w.startswith("--") else f" {shlex.quote(w)}" for w in words).lstrip()
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:

@@ -35,9 +35,7 @@ def seconds(value: float | None, trim: bool = False) -> str:
 
 def span(low: float, high: float, joint: str = " to ") -> str:
     """Two durations, the unit written once when it is the same."""
-    first, second = seconds(low), seconds(high)
-    same = first.partition(THIN)[2] == second.partition(THIN)[2]
-    return f"{first.partition(THIN)[0] if same else first}{joint}{second}"
+    return joined(seconds(low), seconds(high), joint)
 
 
 def percent(share: float | None, limit: float | None = None) -> str:
@@ -64,6 +62,29 @@ def rate(value: float | None, unit: str = "/s") -> str:
     return NOTHING if value is None else f"{digits(value)}{unit if unit.startswith('/') else THIN + unit}"
 
 
+def change(value: float | None, unit: str = "%", trim: bool = False) -> str:
+    """A signed difference of shares or relative change as `+4.4 %`: two places at most, none of them noise."""
+    if value is None:
+        return NOTHING
+    text = digits(round(abs(value) * 100, 2), 2 if abs(value) < 0.1 else 3, trim=trim or abs(value) < 5e-5)
+    sign = "" if text == "0" else "+" if value > 0 else "\N{MINUS SIGN}"
+    return f"{sign}{text}{THIN}{unit}"
+
+
+def data_size(value: float) -> str:
+    """Bytes in the largest of B, kB, MB and GB that leaves at least one."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{digits(value / size)}{THIN}{unit}"
+    return f"{value:.0f}{THIN}B"
+
+
+def joined(first: str, second: str, joint: str = " to ") -> str:
+    """Two numbers as one range, their unit written once when it is the same."""
+    same = first.partition(THIN)[2] == second.partition(THIN)[2]
+    return f"{first.partition(THIN)[0] if same else first}{joint}{second}"
+
+
 def count(value: int | None) -> str:
     """A whole number with thousands separated."""
     return NOTHING if value is None else f"{value:,}"
@@ -81,7 +102,7 @@ def plural(number: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Text from elsewhere without control characters: a server's words must not steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() or c == THIN else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def compact(value: float | None) -> float | None:

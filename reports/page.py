@@ -96,11 +96,7 @@ def render_html(page: PageData) -> str:
             latencies=tables.latencies(page.runs),
             methods=method.methods(page.runs),
             definitions=method.DEFINITIONS,
-            soundness=[
-                (run, words.soundness(run.summary), _stamps(run), advice.boxes(run.summary))
-                for run in page.runs
-                if len(page.runs) == 1 or run.summary.validity.findings or len(page.runs) <= FEW_RUNS
-            ],
+            soundness=_soundness(page),
             sound=words.listed(_quietly_sound(page)),
         )
     )
@@ -116,12 +112,23 @@ def _headline(page: PageData) -> tuple[str, str]:
         return page.comparison.sentence, ""
     if page.decision is not None:
         answer, stop, rest = page.decision.sentence.partition(". ")
-        return answer + stop.strip(), rest
+        return answer + stop.strip() + words.leader(page.decision), rest
     if len(page.runs) == 1:
         return words.headline(page.runs[0].summary, page.runs[0].bins.certainty), ""
     unsound = [run.label for run in page.runs if run.summary.validity.verdict == "invalid"]
     caution = f"Do not use the figures of {words.listed(unsound)}: that measurement is not sound." if unsound else ""
     return words.headline_of_several([run.label for run in page.runs], [run.summary for run in page.runs]), caution
+
+
+def _soundness(page: PageData) -> list[tuple[RunView, str, str, list[Box]]]:
+    """Each run that is worth a paragraph, with its verdict, its time stamps and its findings."""
+    from reports import advice
+
+    told = [
+        run for run in page.runs if len(page.runs) == 1 or run.summary.validity.findings or len(page.runs) <= FEW_RUNS
+    ]
+    findings = advice.said_once(advice.boxes(run.summary) for run in told)
+    return [(run, words.soundness(run.summary), _stamps(run), boxes) for run, boxes in zip(told, findings, strict=True)]
 
 
 def _stamps(run: RunView) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from metrics.compare import Comparison, Difference
@@ -14,10 +13,9 @@ from metrics.search import SearchReport
 from metrics.sweep import Sweep, sweep_of_search
 from reports import gate_words, search_words, words
 from reports.advice import Box
-from reports.numbers import NOTHING, count, digits, plural, seconds
+from reports.method import shell_lines
+from reports.numbers import NOTHING, count, digits, plural, rate, seconds
 from reports.page import Bill, PageData, RunView
-
-CODE = "reservation"
 
 
 def runs_page(
@@ -65,17 +63,17 @@ def search_page(found: SearchReport, title: str = "goodput search") -> PageData:
         search=found,
         decision=decision,
         sweeps=sweeps if found.mode in ("search", "rates") else [],
-        boxes=[Box("warning", CODE, warning) for warning in found.warnings],
+        boxes=[Box("warning", "", warning) for warning in found.warnings],
         headline=search_words.headline(found),
         subline=" · ".join(part for part in (*_asked(found), found.trace, f"{found.clock} clock") if part),
-        command=shlex.join(found.command),
+        command=shell_lines(found.command),
         facts=[
             ("mode", found.mode),
             ("targets", found.slo),
             ("trace", found.trace),
             ("seed", str(found.seed)),
             ("state", found.state),
-            ("requests offered", count(requests)),
+            *([("requests offered", count(requests))] if requests else []),
         ],
     )
 
@@ -90,11 +88,11 @@ def plan_page(found: PlanReport) -> PageData:
     """The arrangements under each demand, what each freedom adds, and where the ranking flips."""
     strict = next((row for row in found.rows if row.demand == "strict"), found.rows[-1])
     kv = found.kv
+    flip = "" if found.flip_tpot_s is None else f"{seconds(found.flip_tpot_s)}: two pools lead below it, one above"
+    link = "" if found.link_gbps is None else f"{digits(found.link_gbps)} Gbit/s"
     flips = [
-        ("TPOT break-even", NOTHING if found.flip_tpot_s is None else seconds(found.flip_tpot_s)),
-        ("what that means", found.flip_note),
-        ("link break-even", NOTHING if found.link_gbps is None else f"{digits(found.link_gbps)} Gbit/s"),
-        ("what that means", found.link_note),
+        ("limit on TPOT where the winner flips", " ".join(part for part in (flip, found.flip_note) if part)),
+        ("KV link rate below which two pools lose", link or found.link_note or NOTHING),
     ]
     wire = []
     if kv is not None:
@@ -109,19 +107,25 @@ def plan_page(found: PlanReport) -> PageData:
     return PageData(
         title="goodput plan",
         plan=found,
-        boxes=[Box("warning", CODE, f"{'; '.join(found.warnings)}.")] if found.warnings else [],
+        boxes=[Box("warning", "", f"{words.capital(warning)}.") for warning in found.warnings],
         headline=_verdict(strict),
         subline=" · ".join(
             [
-                f"{found.gpus} GPUs of {', '.join(found.hardware)}",
+                f"{plural(found.gpus, 'GPU')}, {' or '.join(found.hardware)}",
                 found.model,
                 found.trace,
                 f"{found.designs} designs, simulated",
-                f"best: {strict.winner.deployment}",
+                f"best design: {strict.winner.deployment}",
             ]
         ),
-        command=shlex.join(found.command),
-        facts=[("targets", found.slo), ("seed", str(found.seed)), *flips, *wire, ("rule of thumb", found.rule_note)],
+        command=shell_lines(found.command),
+        facts=[
+            ("targets", found.slo),
+            ("seed", str(found.seed)),
+            *flips,
+            *wire,
+            ("rule of thumb", found.rule_note or "holds here"),
+        ],
     )
 
 
@@ -131,12 +135,11 @@ def _verdict(row: PlanRow) -> str:
     best, *others = row.candidates
     unit = "output tokens/s per GPU" if best.goodput_per_gpu is None else "requests/s per GPU"
     if not others:
-        return f"With {asked}, {best.arrangement} serves {_sure(best)} {unit}."
+        return f"With {asked}, {words.arrangement(best.arrangement)} serves {_sure(best)} {unit}."
     lead = "cannot be told from" if row.tie else "is ahead of"
     second = others[0]
-    return (
-        f"With {asked}, {best.arrangement} {lead} {second.arrangement}: {_sure(best)} against {_sure(second)} {unit}."
-    )
+    names = [words.arrangement(one.arrangement) for one in (best, second)]
+    return f"With {asked}, {names[0]} {lead} {names[1]}: {_sure(best)} against {_sure(second)} {unit}."
 
 
 def _sure(found: Candidate) -> str:
@@ -150,8 +153,13 @@ def comparison_page(found: Comparison, runs: Sequence[RunView] = ()) -> PageData
         comparison=found,
         runs=list(runs),
         bills=bills_of(runs),
-        subline=" · ".join(part for part in (found.trace, found.slo) if part),
+        subline=" · ".join(part for part in (*_compared(found), words.of_slo(found.slo) if found.slo else "") if part),
     )
+
+
+def _compared(found: Comparison) -> tuple[str, str]:
+    at = "" if found.rate_per_s is None else f"at {rate(found.rate_per_s)}"
+    return " ".join(part for part in (found.trace, at) if part), plural(found.sides[0].runs, "run") + " of each side"
 
 
 def gate_page(found: GateReport, runs: Sequence[RunView] = ()) -> PageData:
@@ -163,9 +171,17 @@ def gate_page(found: GateReport, runs: Sequence[RunView] = ()) -> PageData:
         gate=found,
         runs=list(runs),
         subline=" · ".join(
-            part for part in (*told, found.trace, at, found.slo, plural(len(found.pairs), "pair")) if part
+            part
+            for part in (
+                *told,
+                found.trace,
+                at,
+                words.of_slo(found.slo) if found.slo else "",
+                plural(len(found.pairs), "pair"),
+            )
+            if part
         ),
-        command=shlex.join(found.command),
+        command=shell_lines(found.command),
         facts=[
             ("baseline", found.baseline.deployment),
             ("candidate", found.candidate.deployment),

@@ -37,6 +37,15 @@ def decision_rows(found: SearchReport) -> list[DecisionRow]:
     ]
 
 
+def ranked(found: SearchReport) -> list[tuple[str, SearchRow]]:
+    """The rows under their short names: deployments best first, the values of a sweep as they were given."""
+    named = list(zip(labels(found), found.rows, strict=True))
+    if found.mode != "search" or found.swept:
+        return named
+    places = {row.label: place for place, row in enumerate(decide(decision_rows(found)).rows)}
+    return sorted(named, key=lambda one: places[one[0]])
+
+
 def headline(found: SearchReport) -> str:
     """The answer with its numbers; of several deployments who wins, by how much and how sure that is."""
     if not found.rows:
@@ -44,12 +53,14 @@ def headline(found: SearchReport) -> str:
     if len(found.rows) == 1:
         return words.capital(_alone(found, found.rows[0], labels(found)[0]))
     if found.mode == "search" and not found.swept:
-        return decide(decision_rows(found)).sentence
+        decision = decide(decision_rows(found))
+        return decision.sentence + words.leader(decision)
     if found.sentence:
         best = next((row for row in found.rows if row.best), None)
         known = None if best is None else best.goodput_per_gpu or best.goodput
         per_gpu = " per GPU" if best is not None and best.goodput_per_gpu is not None else ""
-        return found.sentence + ("" if known is None else f" It serves {estimate(known)} requests/s{per_gpu}.")
+        said = f"{found.swept}: {found.sentence}" if found.swept else found.sentence
+        return said + ("" if known is None else f" It serves {estimate(known)} requests/s{per_gpu}.")
     told = [_short(found, row) for row in found.rows]
     return words.capital("; ".join(f"{label} {text}" for label, text in zip(labels(found), told, strict=True))) + "."
 
@@ -63,6 +74,9 @@ def objective(found: SearchReport) -> str:
 
 def _alone(found: SearchReport, row: SearchRow, label: str) -> str:
     within = f" within {asked}" if (asked := objective(found)) else ""
+    if row.goodput is not None and row.goodput.bound == "below":
+        lowest = f"{digits(row.goodput.rate)} requests/s, the lowest rate tried"
+        return f"{label} does not keep {asked or 'the objectives'}: fewer do even at {lowest}."
     if found.mode == "slo-scale":
         return f"{label}: {_short(found, row)}"
     return f"{label} {_short(found, row)}{within}."
@@ -116,8 +130,10 @@ def _scaled(found: SearchReport, row: SearchRow) -> str:
     if scale.scale is None:
         return f"at {rate(scale.rate_per_s)} no limits are wide enough, because too many requests failed."
     sure = f" (95 % interval {digits(scale.low)} to {digits(scale.high)})" if scale.low and scale.high else ""
-    verdict = "there is room" if scale.scale < 1 else "the limits are too tight"
-    told = f"at {rate(scale.rate_per_s)} the limits may be {digits(scale.scale)} times what was asked{sure}: {verdict}"
+    verb, verdict = ("may", "there is room") if scale.scale < 1 else ("must", "what was asked is too tight")
+    told = (
+        f"at {rate(scale.rate_per_s)} the limits {verb} be {digits(scale.scale)} times what was asked{sure}: {verdict}"
+    )
     with suppress(MetricsError):
         limits = SLO.parse(found.slo).limits
         return f"{told}, {words.targets({k: float(f'{v * scale.scale:.3g}') for k, v in limits.items()})}."

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 BLANK = ("", NOTHING)
 NUMBER = re.compile(
-    r"[<\u2265+\u2212-]? ?[\d.,]+( ?\(.*\)|[ \N{NO-BREAK SPACE}]?(%|pp|s|ms|\N{MICRO SIGN}s|min|/s)?\*?)$"
-)
-DECISION_NOTE = (
-    "Goodput per GPU in requests per second with its 95 % interval; latencies are p50 / p90 of the live run."
+    r"[<\u2265+\u2212-]? ?[\d.,]+( ?\(.*\)|[ \N{NO-BREAK SPACE}]?(%|pp|s|ms|\N{MICRO SIGN}s|min|/s|[kMG]?B)?\*?)$"
 )
 LATENCIES = {
     "ttft_s": "time to first token (TTFT)",
@@ -81,9 +78,9 @@ def _attainment_card(summary: Summary) -> Card | None:
     if attained is None:
         return None
     if attained.share is None or attained.good is None:
-        return Card("Attainment", NOTHING, (attained.reason or "not measured").replace("_", " "))
+        return Card("Within targets", NOTHING, (attained.reason or "not measured").replace("_", " "))
     return Card(
-        "Attainment",
+        "Within targets",
         percent(attained.share, attained.target_share),
         f"{of(attained.good, attained.total)} good; target {target(attained.target_share)}",
         "good" if attained.meets else "bad",
@@ -151,7 +148,13 @@ def decision(found: Decision) -> DecisionView:
     apart = len(found.leaders) < len(found.rows)  # a mark on every row would mark nothing
     lines = [_line(row, apart and row.label in found.leaders) for row in found.rows]
     measured = any(row.live_attainment is not None or row.ttft_s is not None for row in found.rows)
-    return DecisionView(lines, DECISION_NOTE, measured)
+    return DecisionView(lines, _decision_note(found), measured)
+
+
+def _decision_note(found: Decision) -> str:
+    """Where the figures come from: a goodput of the simulator must not pass for a measured one."""
+    how = "by simulation" if all(row.goodput_from == "virtual clock" for row in found.rows) else "from live runs"
+    return f"Goodput with its 95 % interval was found {how}; shares within targets and latencies are of one run each."
 
 
 def _line(row: DecisionRow, leads: bool) -> DecisionLine:

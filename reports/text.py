@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import IO, TYPE_CHECKING
 
 from metrics.bins import Bins
@@ -39,14 +40,20 @@ def console(file: IO[str] | None = None, *, width: int | None = None) -> Console
     return made if width or made.width <= 100 else Console(file=file, highlight=False, width=100)
 
 
-def render_text(summary: Summary, console: Console, bins: Bins | None = None) -> None:
-    """Print one run: headline, soundness, latencies, small charts where `bins` are given, rates, errors."""
+def paragraph(text: str, console: Console, style: str = "") -> Text:
+    """Text broken between words only: rich would also break a number from its unit at their no-break space."""
     from rich.text import Text
 
+    lines = textwrap.wrap(text, console.width, break_long_words=False, break_on_hyphens=False)
+    return Text("\n".join(lines), style=style)
+
+
+def render_text(summary: Summary, console: Console, bins: Bins | None = None) -> None:
+    """Print one run: headline, soundness, latencies, small charts where `bins` are given, rates, errors."""
     console.print()
     sure = None if bins is None else bins.certainty
-    console.print(Text(words.headline(summary, sure), style="bold"))
-    console.print(Text(words.subline(summary, sure), style="dim"))
+    console.print(paragraph(printable(words.headline(summary, sure)), console, "bold"))
+    console.print(paragraph(printable(words.subline(summary, sure)), console, "dim"))
     if summary.attainment is not None and summary.attainment.share is not None:
         console.print()
         console.print(_bar(summary.attainment, summary.attainment.share))
@@ -72,12 +79,10 @@ def render_text(summary: Summary, console: Console, bins: Bins | None = None) ->
 
 def render_decision(decision: Decision, console: Console) -> None:
     """Print the decision: the table, best first, and the sentence."""
-    from rich.text import Text
-
     console.print()
     console.print(_decision_table(decision))
     console.print()
-    console.print(Text(decision.sentence, style="bold"))
+    console.print(paragraph(printable(decision.sentence), console, "bold"))
     console.print()
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from metrics.compare import Comparison, Contrast
 from metrics.gate.looks import RuleResult
 from metrics.gate.noise import NoiseFloor, Refusal
 from metrics.gate.report import GateReport
+from metrics.standing import metric_name
 from reports import gate_words as words
-from reports.numbers import NOTHING, digits, percent, plural, printable, rate, seconds
+from reports.numbers import NOTHING, change, digits, joined, percent, plural, printable, rate, seconds
+from reports.text import paragraph
+from reports.words import of_slo as words_of_slo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 STYLES = {"PASS": "green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "INVALID": "bold red"}
 STANDINGS = {"better": ("better", "green"), "worse": ("worse", "red"), "cannot_tell": ("cannot tell", "dim")}
+
+MOST_CHANGE = 10.0  # of a relative change: the interval of two runs may end at ten thousand
 
 
 def render_gate(report: GateReport, console: Console) -> None:
@@ -33,7 +39,7 @@ def render_gate(report: GateReport, console: Console) -> None:
     for reason in report.invalid:
         console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
     for warning in report.warnings:
-        console.print(Text(f"  ! {printable(warning)}", style="yellow"))
+        console.print(paragraph(f"  ! {printable(warning)}", console, "yellow"))
     console.print()
     console.print(rules_table(report.rules))
     console.print()
@@ -105,33 +111,50 @@ def render_comparison(found: Comparison, console: Console, *, definitions: bool 
 
     names = [chr(ord("A") + place) for place in range(len(found.sides))]
     console.print()
-    console.print(Text(found.sentence, style="bold"))
+    console.print(paragraph(printable(found.sentence), console, "bold"))
+    at = "" if found.rate_per_s is None else f"at {rate(found.rate_per_s)}"
+    asked = f"for {words_of_slo(found.slo)}" if found.slo else ""
+    console.print(paragraph(printable(" ".join(part for part in (found.trace, at, asked) if part)), console, "dim"))
     for reason in found.invalid:
         console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
     for name, side in zip(names, found.sides, strict=True):
         gpus = "" if side.gpus is None else f", {plural(side.gpus, 'GPU')}"
         console.print(Text(f"  {name}  {printable(side.label)} ({plural(side.runs, 'run')}{gpus})", style="dim"))
     console.print()
-    table = _table("per GPU" if found.per_gpu else "", *names)
+    table = _table("", *names)
     for key in found.sides[0].values:
-        table.add_row(key, *(_value(key, side.values.get(key)) for side in found.sides))
+        name = metric_name(key, per_gpu=found.per_gpu)
+        table.add_row(name, *(_value(key, side.values.get(key)) for side in found.sides))
     console.print(table)
     for name, side in zip(names[1:], found.sides[1:], strict=True):
         console.print()
         console.print(Text(f"{name} against A", style="bold"))
-        console.print(_contrasts([contrast for contrast in found.contrasts if contrast.label == side.label]))
+        mine = [contrast for contrast in found.contrasts if contrast.label == side.label]
+        console.print(_contrasts(mine, per_gpu=found.per_gpu))
     if found.differences:
         console.print()
         table = _table("differs", *names)
         for column in table.columns:
             column.justify, column.overflow = "left", "fold"
+        width = max((console.width - 14) // len(names) - 2, 12)
         for difference in found.differences:
-            table.add_row(difference.what, *(printable(value)[:120] or NOTHING for value in difference.values))
+            told = (_folded(printable(value)[:120], width) or NOTHING for value in difference.values)
+            table.add_row(difference.what, *told)
         console.print(table)
     if definitions:
         console.print()
         console.print(_definitions(found, names))
     console.print()
+
+
+def _folded(text: str, width: int) -> str:
+    """Text in lines of so many characters, broken behind commas: a deployment must not break inside a word."""
+    lines = [""]
+    for piece in re.split(r"(?<=,)", text):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _definitions(found: Comparison, names: Sequence[str]) -> Table:
@@ -145,26 +168,34 @@ def _definitions(found: Comparison, names: Sequence[str]) -> Table:
     return table
 
 
-def _contrasts(contrasts: Sequence[Contrast]) -> Table:
+def _contrasts(contrasts: Sequence[Contrast], *, per_gpu: bool) -> Table:
     from rich.text import Text
 
-    table = _table("", "effect", "95 % interval", "", "paired by")
+    table = _table("", "effect", "95 % interval", "", "requests\nslower")
+    for column in table.columns[:4]:
+        column.no_wrap = True
     for contrast in contrasts:
         text, style = STANDINGS[contrast.standing]
-        ends = (contrast.low, contrast.high)
-        known = f"{_change(contrast, ends[0])} to {_change(contrast, ends[1])}" if None not in ends else "not known"
-        slower = f", {contrast.slower_share:.0%} slower" if contrast.slower_share is not None else ""
-        within = ", within run" if contrast.interval == "within_run" else ""
-        by = f"{contrast.paired_by}{within}{slower}"
-        table.add_row(contrast.metric, _change(contrast, contrast.effect), known, Text(text, style=style), by)
+        slower = NOTHING if contrast.slower_share is None else percent(contrast.slower_share)
+        within = ", one run" if contrast.interval == "within_run" else ""
+        same = f", same request{within}" if contrast.paired_by == "request" else ""
+        name = metric_name(contrast.metric, per_gpu=per_gpu) + same
+        table.add_row(name, _change(contrast, contrast.effect), _interval(contrast), Text(text, style=style), slower)
     return table
 
 
+def _interval(contrast: Contrast) -> str:
+    """Two runs leave almost everything open: beyond elevenfold the digits would say nothing."""
+    low, high = contrast.low, contrast.high
+    if low is None or high is None:
+        return "not known"
+    if contrast.kind != "share" and high > MOST_CHANGE:
+        return joined(_change(contrast, low), f">{change(MOST_CHANGE)}")
+    return joined(_change(contrast, low), _change(contrast, high))
+
+
 def _change(contrast: Contrast, number: float | None) -> str:
-    if number is None:
-        return NOTHING
-    unit = "pp" if contrast.kind == "share" else "%"
-    return f"{number * 100:{'+' if number else ''}.3g} {unit}".replace("-", "\N{MINUS SIGN}")
+    return change(number, "pp" if contrast.kind == "share" else "%")
 
 
 def _value(key: str, number: float | None) -> str:

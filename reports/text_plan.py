@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from metrics.plan import Candidate, PlanReport
 from reports.numbers import NOTHING, THIN, count, digits, percent, printable, seconds
+from reports.text import paragraph
+from reports.words import arrangement
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +36,7 @@ def render_plan(report: PlanReport, console: Console) -> None:
     console.print(_all(report))
     console.print()
     for line in _lines(report):
-        console.print(Text(printable(line)))
+        console.print(paragraph(printable(line), console))
     console.print()
     console.print(_waterfall(report))
     if report.sizing:
@@ -62,7 +64,8 @@ def _decision(report: PlanReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in report.rows:
         best = row.winner
-        slo = "" if row.slo == "none" else f"\n{row.slo.replace(',share=90%', '')}"
+        limits = row.slo.replace(",share=90%", "").replace(",", ",\n")  # else they break inside a number
+        slo = "" if row.slo == "none" else f"\n{limits}"
         design = setting(best.deployment, kinds=len(report.hardware)) + (" (tie)" if row.tie else "")
         table.add_row(f"{row.demand}{slo}", design, *_cells(best))
     table.caption = "throughput only: output tokens per second and GPU, all requests count as good"
@@ -77,7 +80,7 @@ def _all(report: PlanReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for candidate in row.candidates:
         words = setting(candidate.deployment, kinds=len(report.hardware)).partition(" ")[2]
-        table.add_row(candidate.arrangement, words, *_cells(candidate))
+        table.add_row(arrangement(candidate.arrangement), words, *_cells(candidate))
     return table
 
 
@@ -107,7 +110,7 @@ def _lines(report: PlanReport) -> list[str]:
         )
     lines += [f"! {warning}" for warning in report.warnings]
     lines.append(POWER[report.power_model])
-    return [line.replace(THIN, " ") for line in lines]
+    return lines
 
 
 def _waterfall(report: PlanReport) -> Table:
@@ -130,7 +133,7 @@ def _sizing(report: PlanReport) -> Table:
     for size in report.sizing:
         share = percent(size.attainment).replace(f"{THIN}%", "%")
         words = setting(size.deployment, kinds=len(report.hardware)).partition(" ")[2]
-        table.add_row(size.arrangement, words, count(size.gpus), digits(size.usd_per_hour), share)
+        table.add_row(arrangement(size.arrangement), words, count(size.gpus), digits(size.usd_per_hour), share)
     return table
 
 

@@ -8,7 +8,9 @@ from metrics.goodput import GoodputEstimate, SweepGoodput
 from metrics.names import shared_options
 from metrics.search import SearchReport, SearchRow
 from reports.numbers import NOTHING, THIN, count, digits, percent, printable
-from reports.search_words import headline, labels
+from reports.search_words import headline, labels, ranked
+from reports.text import paragraph
+from reports.words import of_slo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,20 +21,26 @@ WARNINGS = {
     "contradictory_repeats": "repeats disagree at {}: run them again",
     "unmeasured": "no attainment at {}: run them again",
 }
+HELD = {
+    "failures": "not failed",
+    "failed": "not failed",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2e": "end to end",
+}
 STOPPED = {"budget": "the budget ended the search before it was done"}
 
 
 def render_search(report: SearchReport, console: Console) -> None:
     """Print a search: one row per deployment or value, then what it says in words."""
-    from rich.text import Text
-
     console.print()
-    console.print(Text(printable(headline(report).replace(THIN, " ")), style="bold"))
-    console.print(Text(_subline(report), style="dim"))
+    console.print(paragraph(printable(headline(report)), console, "bold"))
+    console.print(paragraph(_subline(report), console, "dim"))
     console.print()
     console.print(_table(report))
     for line in _lines(report):
-        console.print(Text(printable(line.replace(f"{THIN}%", "%"))))
+        console.print(paragraph(printable(line), console))
     console.print()
 
 
@@ -65,7 +73,7 @@ def _subline(report: SearchReport) -> str:
     requests = sum(attempt.requests for row in report.rows for attempt in row.attempts)
     offered = f", {runs} runs, {count(requests)} requests" if runs else ""
     shared = shared_options([row.deployment for row in report.rows])
-    asked = "" if report.slo in ("", "none") else f", {printable(report.slo)}"
+    asked = "" if report.slo in ("", "none") else f", {printable(of_slo(report.slo))}"
     common = f"; all with {shared}" if shared else ""
     return f"{report.trace}{asked}, {report.clock} clock, seed {report.seed}{offered}{common}"
 
@@ -76,10 +84,11 @@ def _table(report: SearchReport) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="dim")
     table.add_column(report.swept, overflow="fold", ratio=1)
-    cells = [_cells(report, row) for row in report.rows]
+    rows = ranked(report)
+    cells = [_cells(report, row) for _, row in rows]
     for name in cells[0] if cells else ():
         table.add_column(name, justify="right", no_wrap=True)
-    for row, name, values in zip(report.rows, labels(report), cells, strict=True):
+    for (name, row), values in zip(rows, cells, strict=True):
         label = f"{'★ ' if row.best else ''}{row.value or name}"
         table.add_row(printable(label), *(value.replace(f"{THIN}%", "%") for value in values.values()))
     return table
@@ -116,10 +125,10 @@ def _per_gpu(row: SearchRow, value: float) -> float:
 def _lines(report: SearchReport) -> list[str]:
     """What the table has no room for."""
     lines = []
-    for row, label in zip(report.rows, labels(report), strict=True):
+    for label, row in ranked(report):
         name = f"{row.value or label}: " if len(report.rows) > 1 else ""
         if row.marginals:
-            held = ", ".join(f"{key} {percent(share)}" for key, share in row.marginals.items())
+            held = ", ".join(f"{HELD.get(key, key)} {percent(share)}" for key, share in row.marginals.items())
             lines.append(
                 f"{name}within each limit near goodput: {held}" if report.mode == "search" else f"{name}{held}"
             )

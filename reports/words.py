@@ -11,10 +11,11 @@ from metrics.errors import MetricsError
 from metrics.slo import SLO, Attainment
 from metrics.summary import Summary
 from metrics.tokengaps import Interference, WorstGap
-from reports.numbers import THIN, count, of, percent, plural, rate, seconds, target
+from reports.numbers import THIN, count, digits, of, percent, plural, rate, seconds, target
 
 LIMIT_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
 MISSED = {"ttft": "late first tokens", "tpot": "slow tokens", "e2e": "late ends", "failures": "failures"}
+LONGEST_NAME = 100
 NOT_MEASURED = {
     "ttft_not_measurable": "answers came in one piece, so token times were not measurable",
     "no_requests": "no request was due after the warm-up",
@@ -36,6 +37,12 @@ def of_slo(text: str) -> str:
     return f"{targets(slo.limits)} for {target(slo.share)} of requests"
 
 
+def arrangement(name: str) -> str:
+    """A plan's name of an arrangement as people say it: `colocated, prefill first`."""
+    first, _, rest = name.partition("_")
+    return f"{first}, {rest.replace('_', ' ')}" if rest else first
+
+
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -51,7 +58,10 @@ def headline(summary: Summary, sure: Certainty | None = None) -> str:
     unsound = [finding for finding in summary.validity.findings if finding.level == "invalid"]
     if unsound:
         return f"This measurement is not sound. {unsound[0].message}"
-    attained = summary.attainment
+    attained, outcomes = summary.attainment, summary.requests.by_outcome
+    if outcomes and not outcomes.get("ok"):
+        told = listed([f"{count(n)} {outcome(name)}" for name, n in outcomes.items()])
+        return f"No request was answered: {told}."
     if attained is None:
         return _served(summary)
     if attained.share is None:
@@ -60,7 +70,21 @@ def headline(summary: Summary, sure: Certainty | None = None) -> str:
     share = percent(attained.share, attained.target_share)
     ends = f" ({_between(sure)})" if sure is not None and 0 < attained.share < 1 else ""
     asked = targets(attained.limits_s)
-    return f"{share}{ends} of requests met {asked}: {target(attained.target_share)} target {verdict}."
+    offered = summary.rates.offered_per_s
+    at = "" if offered is None else f"At {rate(offered, 'requests/s')}, "
+    return f"{at}{share}{ends} of requests met {asked}: {target(attained.target_share)} target {verdict}."
+
+
+def clipped(text: str) -> str:
+    """A name without its middle where it is longer than a line; Method has all of it."""
+    half = LONGEST_NAME // 2
+    return text if len(text) <= LONGEST_NAME else f"{text[:half]}…{text[-half:]}"
+
+
+def outcome(name: str) -> str:
+    """`http_503` as `HTTP 503`, `not_sent` as `not sent`."""
+    first, _, rest = name.partition("_")
+    return f"{first.upper() if first == 'http' else first} {rest.replace('_', ' ')}".rstrip()
 
 
 def _between(sure: Certainty) -> str:
@@ -93,17 +117,23 @@ def subline(summary: Summary, sure: Certainty | None = None) -> str:
         parts.append(f"{of(attained.good, attained.total)} requests were good{_binding(attained)}")
     if sure is not None and attained is not None and 0 < (attained.share or 0) < 1:
         parts.append("the interval is 95 %, from inside this run only")
-    if summary.rates.offered_per_s is not None:
+    told = headline(summary, sure)
+    if summary.rates.offered_per_s is not None and not told.startswith("At "):
         parts.append(f"{rate(summary.rates.offered_per_s)} offered")
-    parts += [name for name in (summary.run.trace_name, summary.run.deployment or summary.run.target_url) if name]
+    names = (summary.run.trace_name, summary.run.deployment or summary.run.target_url)
+    parts += [clipped(name) for name in names if name]
     if simulated(summary):
         parts.append("simulated")
+    if summary.run.gpus is not None:
+        parts.append(plural(summary.run.gpus, "GPU"))
     if summary.run.state == "partial":
         parts.append("stopped early: results are about the requests due before the stop")
     return " · ".join(parts)
 
 
 def _binding(attained: Attainment) -> str:
+    if not attained.good and attained.binding == "failures":
+        return ""  # the headline says it
     return f"; most misses are {MISSED[attained.binding]}" if attained.binding else ""
 
 
@@ -164,7 +194,8 @@ def timeline(found: Timeline) -> str:
     peak = max(range(len(found.in_flight)), key=lambda i: found.in_flight[i])
     failed = sum(found.failed)
     lost = f", {plural(failed, 'request')} did not end well" if failed else ""
-    return f"at most {found.in_flight[peak]:.3g} requests in flight (at {found.start_s[peak]:g} s){lost}."
+    most = digits(found.in_flight[peak], trim=True)
+    return f"at most {most} request{'' if most == '1' else 's'} in flight (at {found.start_s[peak]:g} s){lost}."
 
 
 def interference(found: Interference) -> str:
@@ -206,10 +237,21 @@ def goodput(decision: Decision) -> str:
         if found is None:
             told.append(f"{row.label} not known")
         elif found.bound == "estimate" and found.low is not None and found.high is not None:
-            told.append(f"{row.label} {found.rate:.3g} ({found.low:.3g} to {found.high:.3g})")
+            told.append(f"{row.label} {digits(found.rate)} ({digits(found.low)} to {digits(found.high)})")
         else:
-            told.append(f"{row.label} {found.bound.replace('_', ' ')} {found.rate:.3g}")
+            told.append(f"{row.label} {found.bound.replace('_', ' ')} {digits(found.rate)}")
     return f"Requests per second per GPU: {'; '.join(told)}."
+
+
+def leader(decision: Decision) -> str:
+    """What the winner serves, behind the sentence that says by how much it wins; nothing where nobody does."""
+    found = decision.rows[0] if decision.standing == "winner" else None
+    rate = None if found is None else found.goodput_per_gpu or found.goodput_per_s
+    if found is None or rate is None or rate.bound != "estimate":
+        return ""
+    sure = "" if rate.low is None or rate.high is None else f" ({digits(rate.low)} to {digits(rate.high)})"
+    each = "" if found.goodput_per_gpu is None else " per GPU"
+    return f" It serves {digits(rate.rate)}{sure} requests/s{each}."
 
 
 def common(decision: Decision | None, summaries: Sequence[Summary]) -> str:

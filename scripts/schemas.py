@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from metrics.documents import DOCUMENTS, schema_of
+from loadtest.documents import DOCUMENTS, schema_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "schema"
 

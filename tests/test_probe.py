@@ -29,13 +29,15 @@ vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001"} 0.0
 vllm:kv_cache_usage_perc{engine="0"} NaN
 vllm:num_preemptions_created{engine="0"} 1.7e+09
 vllm:num_preemptions_total{engine="0"} 1.2e1 1700000000000
+vllm:generation_tokens_total{model_name="a\\"}"} 7.0 # {trace_id="x"} 0.67 1700000000
 broken line
 """
 
 
 def test_a_page_in_our_names() -> None:
-    """Engines are added up; NaN, other metrics and damaged lines are no values; a time stamp behind one is none."""
-    expected = {"running": 5.0, "ttft_sum": 1.5, "ttft_count": 6.0, "preemptions": 12.0}
+    """Engines are added up; NaN, other metrics and damaged lines are no values; a time stamp or an example behind one
+    is none."""
+    expected = {"running": 5.0, "ttft_sum": 1.5, "ttft_count": 6.0, "preemptions": 12.0, "output_tokens": 7.0}
     assert expected == page_values(VLLM)
 
 
@@ -44,6 +46,30 @@ def test_llama_cpps_page() -> None:
     assert {"running": 1.0, "waiting": 4.0} == page_values(
         "llamacpp:requests_processing 1\nllamacpp:requests_deferred 4\n"
     )
+
+
+def test_vllm_routers_page() -> None:
+    """Lines of a recording (0.1.17): a summary whose quantiles are no samples, a histogram, gauges."""
+    page = """# TYPE vllm_router_processed_requests_total counter
+vllm_router_processed_requests_total{worker="http://127.0.0.1:8202"} 41
+vllm_router_pd_active_decode_requests{worker="http://127.0.0.1:8202",rank="aggregate"} 2
+vllm_router_pd_active_decode_requests{worker="http://127.0.0.1:8203",rank="aggregate"} 1
+vllm_router_pd_pending_decode_requests{worker="http://127.0.0.1:8202",rank="aggregate"} 0
+vllm_router_pd_decode_pending_seconds{quantile="0.5"} 0.22248401781300214
+vllm_router_pd_decode_pending_seconds_sum 56.001921972000005
+vllm_router_pd_decode_pending_seconds_count 40
+vllm_router_pd_request_duration_seconds_bucket{route="/v1/completions",le="0.001"} 0
+vllm_router_pd_request_duration_seconds_sum{route="/v1/completions"} 60.5
+vllm_router_pd_request_duration_seconds_count{route="/v1/completions"} 40
+"""
+    assert {
+        "running": 3.0,
+        "waiting": 0.0,
+        "decode_pending_sum": 56.001921972000005,
+        "decode_pending_count": 40.0,
+        "e2e_sum": 60.5,
+        "e2e_count": 40.0,
+    } == page_values(page)
 
 
 def test_every_name_has_a_column() -> None:
@@ -66,9 +92,9 @@ def test_sources(text: str, pool: str, url: str) -> None:
     assert Source(pool, url) == Source.parse(text)
 
 
-@pytest.mark.parametrize("text", ["ftp://h/m", "prefill=", "http://a,http://b"])
+@pytest.mark.parametrize("text", ["ftp://h/m", "prefill=", "http://a,http://b", "http://user:word@h/metrics"])
 def test_bad_sources(text: str) -> None:
-    """No URL, or two pages of one name."""
+    """No URL, two pages of one name, or a password that would be recorded."""
     with pytest.raises(UsageError):
         sources_of([text])
 
@@ -99,6 +125,70 @@ def test_probes_come_back_from_the_disk(tmp_path: Path) -> None:
     assert again is not None
     assert ["server"] == again.sources
     np.testing.assert_array_equal(some_probes().values, again.values)
+
+
+def test_a_counter_that_falls_began_anew() -> None:
+    """10, 30, then a restarted server's 5, 25: (30 - 10) before and 25 after; its mean is over both lives."""
+    values = np.full((4, len(METRICS)), np.nan)
+    values[:, METRICS.index("prompt_tokens")] = values[:, METRICS.index("ttft_count")] = [10, 30, 5, 25]
+    values[:, METRICS.index("ttft_sum")] = [1, 2, 0.5, 3.5]
+    told = Probes(np.arange(4.0), np.zeros(4, dtype=np.int64), values, ["server"])
+    assert 45.0 == told.grown(0, "prompt_tokens")
+    assert 4.5 / 45.0 == told.mean_s(0, "ttft")
+
+
+# Pages that a server, a proxy or a typing error may come up with.
+PAGES = """
+import http.server, socketserver, sys, time
+GOOD = b"vllm:num_requests_running 3\\n"
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        kind = self.path[1:]
+        moved = {"moved": "/good", "loop": "/loop", "https": "https://h/m"}.get(kind)
+        self.send_response(307 if moved else 500 if kind == "error" else 200)
+        if moved: self.send_header("Location", moved)
+        if kind == "half": self.send_header("Content-Length", "5000")
+        self.end_headers()
+        if kind == "slow":
+            while True: self.wfile.write(b"#"); time.sleep(0.1)
+        if kind == "mute": time.sleep(100)
+        self.wfile.write({"html": b"<html>", "huge": b"#" * (9 << 20) + GOOD}.get(kind, GOOD))
+    def log_message(self, *_): pass
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    def handle_error(self, *_): pass
+server = Server(("127.0.0.1", 0), Page)
+print('{"ready": true, "url": "http://127.0.0.1:%d"}' % server.server_address[1], flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.live
+def test_no_page_holds_up_another(tmp_path: Path) -> None:
+    """A slow page, a mute one and six kinds of bad ones: each is named with its reason, the good ones are sampled."""
+    bad = {
+        "slow": "not complete within 2 s",
+        "mute": "timed out",
+        "html": "none of the metrics that are known",
+        "huge": "larger than 8 MiB",
+        "half": "IncompleteRead",
+        "error": "status 500",
+        "loop": "redirected again and again",
+        "https": "https://h/m, which is not http",
+    }
+    with Server([sys.executable, "-c", PAGES], log=tmp_path / "pages.log") as pages:
+        sources = [Source(kind, f"{pages.url}/{kind}") for kind in (*bad, "good", "moved")]
+        with Probing(sources, tmp_path) as probe:
+            pass
+        told = probe.stop(clock.monotonic_ns())
+    assert bad.keys() == set(told.silent)
+    for pool in ("good", "moved"):
+        assert 3.0 == told.peak(told.sources.index(pool), "running")
+    log = (tmp_path / "probe.log").read_text()
+    for kind, why in bad.items():
+        assert 1 == log.count(f"{kind}: http://")
+        line = next(line for line in log.splitlines() if line.startswith(f"{kind}: "))
+        assert why in line
 
 
 @pytest.mark.live

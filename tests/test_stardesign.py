@@ -45,6 +45,18 @@ def test_a_simulated_server_gives_its_coefficients_back(arrangement: str) -> Non
     assert fitted.mixed_error_percent < 2
 
 
+def test_a_late_prompt_that_met_no_decode_is_no_error_of_the_fit() -> None:
+    """Its first token came after the last of the decodes: their gaps say nothing of it."""
+
+    def slow_to_begin(schedule: Schedule) -> RecordTable:
+        table = simulate(Deployment.parse(f"emulated:chunked,{WHOLE_PROMPTS}"), schedule)
+        if table.rows["scheduled_s"][-1] > 0:
+            table.rows["first_token_s"][-1] = 1e3
+        return table
+
+    assert calibrate_live(DEMO, slow_to_begin, QUICK, None).mixed_error_percent is None
+
+
 def test_without_knowing_the_machine_context_is_fitted_too() -> None:
     """cK comes out of the long prompts alone."""
     deployment = Deployment.parse(f"emulated:chunked,{WHOLE_PROMPTS}")

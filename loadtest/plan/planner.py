@@ -143,12 +143,14 @@ class Planner:
         found = unmeasured(self.space.model, [c.deployment for row in rows for c in row.candidates])
         for row in rows:
             outside = [
-                f"{c.arrangement} {c.extrapolated:.0%}"
+                f"{c.extrapolated * 100:.0f} % of the busy time of {c.arrangement}"
                 for c in row.candidates
                 if c.extrapolated > OUTSIDE and not unmeasured(self.space.model, [c.deployment])
             ]
             if outside:
-                found.append(f"{row.demand}: share of busy time outside what was measured: {', '.join(outside)}")
+                found.append(
+                    f"{row.demand}: {', '.join(outside)} lies outside what the performance model was measured at"
+                )
         return found
 
     # --- facts -------------------------------------------------------------------------------------------------

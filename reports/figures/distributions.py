@@ -27,6 +27,7 @@ from reports.numbers import percent, seconds
 
 HEIGHT = 220
 LOG_FROM = 10  # p99 / p50 beyond which a linear axis would show nothing but the tail
+FOOT = 0.12  # a share below which there is no room for a label under its dot
 LOG_FROM_END = 20  # the same for the axis' end / the smallest median
 
 
@@ -105,5 +106,7 @@ def _crossings(
         )
     ]
     if len(met) == 1:
-        marks.append(halo(base.encode(text=alt.Text("told:N")), align="left", dx=8, dy=11, fontWeight="bold"))
+        # Below the dot is room except at the foot, where the axis has its numbers.
+        dy = 11 if float(met[0]["y"] or 0.0) > FOOT else -11
+        marks.append(halo(base.encode(text=alt.Text("told:N")), align="left", dx=8, dy=dy, fontWeight="bold"))
     return marks

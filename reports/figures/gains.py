@@ -10,6 +10,7 @@ from metrics.plan import Step
 from reports.figures.theme import CARD, FONT, PLAIN, Chart, Datum, data, finish, layered
 from reports.numbers import digits
 
+ROOM_PX = 340  # a narrower chart has no room for two numbers beside a bar
 ROW_HEIGHT = 38
 
 
@@ -21,6 +22,7 @@ def gains(steps: Sequence[Step], *, description: str) -> Chart:
             "from": step.goodput_per_gpu - step.gain if i else 0.0,
             "to": step.goodput_per_gpu,
             "end": max(step.goodput_per_gpu, step.goodput_per_gpu - step.gain),
+            "short": digits(step.goodput_per_gpu),
             "told": f"{digits(step.goodput_per_gpu)}" + (f"  ({_signed(step.gain)})" if i else ""),
             "colour": "var(--s1)" if not i else "var(--good)" if step.gain >= 0 else "var(--slow)",
         }
@@ -47,12 +49,19 @@ def gains(steps: Sequence[Step], *, description: str) -> Chart:
         color=alt.Color("colour:N", scale=None),
         tooltip=[alt.Tooltip("step:N", title="allowed"), alt.Tooltip("told:N", title="goodput per GPU")],
     )
-    text = base.mark_text(align="left", dx=7, font=FONT, fontSize=12, fontWeight="bold", aria=False).encode(
-        x=alt.X("end:Q"), y=y, text=alt.Text("told:N")
-    )
-    return finish(layered(bars, text), height=ROW_HEIGHT * len(rows) + 8, description=description)
+    # On a phone there is room for one number only; the table has the other.
+    texts = [
+        base.mark_text(align="left", dx=7, font=FONT, fontSize=12, fontWeight="bold", aria=False).encode(
+            x=alt.X("end:Q"),
+            y=y,
+            text=alt.Text(f"{field}:N"),
+            opacity=alt.condition(f"width {side} {ROOM_PX}", alt.value(1), alt.value(0)),
+        )
+        for field, side in (("told", ">="), ("short", "<"))
+    ]
+    return finish(layered(bars, *texts), height=ROW_HEIGHT * len(rows) + 8, description=description)
 
 
 def _signed(gain: float) -> str:
     sign = "+" if gain >= 0 else "\N{MINUS SIGN}"
-    return sign + digits(abs(gain), 2)
+    return sign + digits(abs(gain))

@@ -9,6 +9,7 @@ import altair as alt
 from metrics.decision import DecisionRow
 from metrics.goodput import GoodputEstimate
 from reports.figures.theme import CARD, FONT, PLAIN, Chart, Datum, data, finish, layered, series_colour
+from reports.figures.tightness import told_apart
 from reports.numbers import digits
 
 ROW_HEIGHT = 52
@@ -18,14 +19,17 @@ HEADROOM = 1.18  # room for the label to the right of the longest interval
 def goodput(rows: Sequence[DecisionRow], order: Sequence[str], *, description: str) -> Chart:
     """A dot and an interval per deployment, an arrow where the search hit an end; coloured in the page's `order`."""
     known = [(row, row.goodput_per_gpu) for row in rows if row.goodput_per_gpu is not None]
-    top = max((rate.high or rate.rate for _, rate in known), default=1.0) or 1.0
+    # An interval that says nothing is cut off rather than allowed to flatten all others.
+    top = (
+        max((rate.high or rate.rate if told_apart(rate) else 1.5 * rate.rate for _, rate in known), default=1.0) or 1.0
+    )
     base = alt.Chart(data([_datum(row, rate, top) for row, rate in known]))
     labels = [row.label for row, _ in known]
     y = alt.Y(
         "run:N",
         sort=labels,
         title=None,
-        axis=alt.Axis(labelFontSize=13, ticks=False, domain=False, labelLimit=180, labelPadding=10),
+        axis=alt.Axis(labelFontSize=13, ticks=False, domain=False, labelLimit=260, labelPadding=10),
     )
     x = alt.X(
         "rate:Q",

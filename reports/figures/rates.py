@@ -58,7 +58,7 @@ def attainment(sweeps: Sequence[Sweep], *, description: str) -> Chart:
     ]
     met = [row for found, gpus in zip(sweeps, by, strict=True) if (row := _met(found, gpus)) is not None]
     rates = [float(str(row["rate"])) for row in rows]
-    met = _apart(met, max(rates) - min(rates))
+    met = _apart(_within(met, min(rates), max(rates)), max(rates) - min(rates))
     base = alt.Chart(data(rows))
     x = alt.X(
         "rate:Q",
@@ -126,6 +126,15 @@ def _crossings(met: Sequence[Datum], labels: Sequence[str]) -> list[Chart]:
             )
             for below in sorted({bool(row["below"]) for row in met})
         ),
+    ]
+
+
+def _within(met: Sequence[Datum], low: float, high: float) -> list[Datum]:
+    """Intervals cut off where nothing was tried: one that says nothing would push all dots into a corner."""
+    room = 0.1 * (high - low)
+    return [
+        {**row, "low": max(float(str(row["low"])), low - room), "high": min(float(str(row["high"])), high + room)}
+        for row in met
     ]
 
 

@@ -133,9 +133,8 @@ def target_rule(channel: str, value: float, label: str | None = None, *, leftwar
     rule = base.mark_rule(color=TARGET, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(**place)
     at = {"y": alt.value(-5)} if upright else {"x": alt.value("width")}
     align: Any = "right" if leftwards or not upright else "left"
-    named = base.mark_text(align=align, baseline="bottom", dy=0 if upright else -4)
-    text = named.encode(text=alt.Text("label:N"), **place, **at)
-    return layered(rule, text)
+    named = base.encode(text=alt.Text("label:N"), **place, **at)
+    return layered(rule, halo(named, align=align, baseline="bottom", dy=0 if upright else -4))
 
 
 def beyond(value: float, span: Sequence[float], *, log: bool, part: float = 0.6) -> bool:

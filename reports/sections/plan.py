@@ -25,17 +25,22 @@ def plan_sections(found: PlanReport | None) -> list[Section]:
 def _designs(found: PlanReport) -> Section:
     panels: list[Panel] = []
     shared = shared_options([c.deployment for row in found.rows for c in row.candidates])
-    order = list(dict.fromkeys(c.arrangement for row in found.rows for c in row.candidates))
+    order = list(dict.fromkeys(words.arrangement(c.arrangement) for row in found.rows for c in row.candidates))
     known = [row for row in found.rows if any(c.goodput_per_gpu for c in row.candidates)]
     columns = min(2, max(len(known), 1))
     for row in known:
         rows = [
-            DecisionRow(label=c.arrangement, deployment=c.deployment, gpus=c.gpus, goodput_per_gpu=c.goodput_per_gpu)
+            DecisionRow(
+                label=words.arrangement(c.arrangement),
+                deployment=c.deployment,
+                gpus=c.gpus,
+                goodput_per_gpu=c.goodput_per_gpu,
+            )
             for c in row.candidates
         ]
         tells = words.capital(_row_words(row))
         chart = goodput_figure(rows, order, description=tells)
-        caption = f"{row.demand}: {row.slo}"
+        caption = f"{row.demand}: {words.of_slo(row.slo)}"
         panels.append(panel("plan", len(panels) + 1, chart, tells, caption=caption, width=WIDTHS[columns]))
     return Section(
         "plan",
@@ -43,9 +48,9 @@ def _designs(found: PlanReport) -> Section:
         "Best first; where intervals overlap, the two cannot be told apart. Prices are per good request.",
         panels,
         Table(
-            ["demand", "arrangement", "design", "GPUs", "per GPU", "tokens/s/GPU", "$/1,000 good", "Wh per good"],
+            ["demand", "arrangement", "design", "GPUs", "requests/s/GPU", "tokens/s/GPU", "$/1,000 good", "Wh/good"],
             [_cells(row, candidate, shared) for row in found.rows for candidate in row.candidates],
-            found.rule_note,
+            _rule_words(found),
         ),
         columns=columns,
         note=f"{found.designs} designs on {found.gpus} GPUs; {found.trace}; all with {shared or found.model}.",
@@ -53,14 +58,20 @@ def _designs(found: PlanReport) -> Section:
     )
 
 
+def _rule_words(found: PlanReport) -> str:
+    rule = "The rule of thumb (one pool for tokens, chunks for an SLO, two pools for a strict one)"
+    return f"{rule} holds here." if found.rule_holds else f"{rule} does not hold here: {found.rule_note}."
+
+
 def _row_words(row: PlanRow) -> str:
     first, *rest = row.candidates
+    leader = words.arrangement(first.arrangement)
     if not rest or first.goodput_per_gpu is None or rest[0].goodput_per_gpu is None:
-        return f"{first.arrangement} is best."
-    second = rest[0]
+        return f"{leader} is best."
+    second, other = rest[0], words.arrangement(rest[0].arrangement)
     if row.tie or second.worth <= 0:
-        return f"{first.arrangement} and {second.arrangement} cannot be told apart."
-    return f"{first.arrangement} serves {digits(first.worth / second.worth)} times what {second.arrangement} does."
+        return f"{leader} cannot be told from {other}."
+    return f"{leader} serves {digits(first.worth / second.worth)} times what {other} does."
 
 
 def _cells(row: PlanRow, candidate: Candidate, shared: str) -> list[str]:
@@ -68,7 +79,7 @@ def _cells(row: PlanRow, candidate: Candidate, shared: str) -> list[str]:
     prices = (candidate.usd_per_1000_good, candidate.wh_per_good)
     return [
         row.demand,
-        candidate.arrangement,
+        words.arrangement(candidate.arrangement),
         own_options(candidate.deployment, shared),
         str(candidate.gpus),
         NOTHING if found is None else told(found),
@@ -99,6 +110,8 @@ def _gains(found: PlanReport) -> Section | None:
                 for s in found.waterfall
             ],
         ),
+        note="No interference: two pools whose KV transfer costs nothing. Own parallelism: any tensor degrees and any "
+        "split. Own hardware: any kind of GPU in either pool. Minus transfer: over the real link.",
     )
 
 
@@ -116,7 +129,7 @@ def _sizing(found: PlanReport) -> Section | None:
             ["arrangement", "design", "GPUs", "$ per hour", "within targets"],
             [
                 [
-                    s.arrangement,
+                    words.arrangement(s.arrangement),
                     own_options(s.deployment, shared),
                     str(s.gpus),
                     digits(s.usd_per_hour),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from metrics.prediction import Prediction
 from metrics.stats import Stat
 from reports.figures.predicted import Both, predicted
-from reports.numbers import THIN, percent, seconds
+from reports.numbers import THIN, digits, percent, seconds
 from reports.page import RunView
 from reports.sections.section import WIDTHS, Panel, Section, panel, series
 from reports.tables import Table
@@ -44,6 +44,10 @@ def prediction_section(runs: Sequence[RunView]) -> Section | None:
             off = f"{(foretold.attainment - attained.share) * 100:+.1f} pp"
             shares = [percent(share, attained.target_share) for share in (attained.share, foretold.attainment)]
             rows.append([run.label, "attainment", "", *shares, off])
+        measured, modelled = run.summary.rates.output_tokens_per_s, foretold.output_tokens_per_s
+        if measured and modelled is not None:
+            off = _percent_off(modelled / measured)
+            rows.append([run.label, "output tokens/s", "", digits(measured), digits(modelled), off])
     return Section(
         "prediction",
         "Predicted against measured",
@@ -52,8 +56,15 @@ def prediction_section(runs: Sequence[RunView]) -> Section | None:
         Table(["run", "what", "at", "measured", "predicted", "off by"], rows),
         key=series(labels),
         columns=2,
-        note=f"Predicted by {known[0][1].source}.",
+        note=" ".join(f"{text}." for text in dict.fromkeys(_notes(known))),
     )
+
+
+def _notes(known: Sequence[tuple[RunView, Prediction]]) -> Iterator[str]:
+    """Who predicted, and what an error does not say."""
+    for run, foretold in known:
+        yield f"Predicted by {foretold.source}"
+        yield from (f"{run.label}: {note}" for note in foretold.notes)
 
 
 def _pairs(run: RunView, foretold: Prediction, what: str) -> list[Both]:
@@ -65,9 +76,11 @@ def _pairs(run: RunView, foretold: Prediction, what: str) -> list[Both]:
 
 
 def _off(both: Both) -> str:
-    if both.measured_s <= 0:
-        return ""
-    return f"{(both.predicted_s / both.measured_s - 1) * 100:+.0f}{THIN}%".replace("-", "\N{MINUS SIGN}")
+    return "" if both.measured_s <= 0 else _percent_off(both.predicted_s / both.measured_s)
+
+
+def _percent_off(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.0f}{THIN}%".replace("-", "\N{MINUS SIGN}")
 
 
 def _words(pairs: Sequence[Both]) -> str:

@@ -9,7 +9,7 @@ from metrics.sweep import Sweep
 from reports import words
 from reports.figures import rates as figures
 from reports.figures import tightness as tightness_figure
-from reports.numbers import NOTHING, count, digits, percent, rate, target
+from reports.numbers import NOTHING, count, digits, percent, plural, rate, target
 from reports.sections.section import WIDTHS, Section, Swatch, abreast, panel, series
 from reports.tables import Table
 
@@ -20,8 +20,10 @@ def attainment_section(sweeps: Panels) -> Section | None:
     """Attainment against rate with goodput marked where it meets the target."""
     if not sweeps:
         return None
-    tells = words.of_each([(found.label, _crossing_words(found)) for found in sweeps])
     by, unit = figures.divisor(sweeps)
+    tells = words.of_each(
+        [(found.label, _crossing_words(found, each, unit)) for found, each in zip(sweeps, by, strict=True)]
+    )
     return Section(
         "attainment",
         "Requests within targets as the rate grows",
@@ -46,13 +48,15 @@ def attainment_section(sweeps: Panels) -> Section | None:
     )
 
 
-def _crossing_words(found: Sweep) -> str:
+def _crossing_words(found: Sweep, by: int, unit: str) -> str:
+    """In the unit of the axis, so that the numbers can be found in the picture."""
     if found.goodput is None:
         point = found.points[0]
         share = percent(point.share, found.target_share)
-        return f"{share} good at {rate(point.rate_per_s)}; a second rate would show more."
-    estimate = told(found.goodput)
-    return f"{target(found.target_share)} are good up to {estimate} requests per second, from {len(found.points)} runs."
+        return f"{share} good at {digits(point.rate_per_s / by)} {unit}; a second rate would show more."
+    estimate = told(found.goodput, by)
+    runs = plural(len(found.points), "run")
+    return f"{target(found.target_share)} are good up to {estimate} {unit}, from {runs}."
 
 
 def told(found: GoodputEstimate, by: int = 1) -> str:
@@ -108,15 +112,17 @@ def _dash(pattern: list[int]) -> str:
 
 def _binding_words(found: Sweep) -> str:
     """Which objective is the lowest at the highest rate, and just where the target is lost."""
+    by, unit = figures.divisor([found])
     lost = next((point for point in found.trend if point.share < found.target_share), None)
     if lost is None:
         return "At no rate tried was the target lost."
     alone = {**lost.marginals, "failed": 1 - lost.failed_share}
     worst = min(alone, key=lambda name: alone[name])
+    at = digits(lost.rate_per_s / by[0])
     return (
-        f"At {rate(lost.rate_per_s)}, where the target is lost, {figures.LIMITS[worst]!r} is the lowest: "
+        f"At {at} {unit}, where the target is lost, {figures.LIMITS[worst]} is the lowest: "
         f"{percent(alone[worst])} alone, {percent(lost.share)} with all others."
-    ).replace("'", "")
+    )
 
 
 def scale_section(sweeps: Panels) -> Section | None:

@@ -50,12 +50,15 @@ def quadrants_section(runs: Sequence[RunView]) -> Section | None:
         chart = quadrants.quadrants(found, run.bins.quadrants, run.bins.targets, extent, description=tells)
         panels.append(panel("quadrants", i, chart, tells, caption=named(runs, run.label), width=WIDTHS[columns]))
         rows += quadrants.table(run.label, found)
+    asked = any(run.bins.targets.ttft_s is not None or run.bins.targets.tpot_s is not None for run in runs)
+    parts = ("good", "late", "slow", "both") if asked else ()
+    lower_left = "is good" if asked else "is fast"
     return Section(
         "quadrants",
-        "Where requests fail",
-        "Lower left is good. A cloud to the right waits for its first token; a cloud at the top decodes slowly.",
+        "Where requests fail" if asked else "First token against later tokens",
+        f"Lower left {lower_left}. A cloud to the right waits for its first token; a cloud at the top decodes slowly.",
         panels,
         Table(["run", "first token", "per token", "requests"], rows),
-        key=[Swatch(PART_NAMES[part], f"var(--{part})", square=True) for part in ("good", "late", "slow", "both")],
+        key=[Swatch(PART_NAMES[part], f"var(--{part})", square=True) for part in parts],
         columns=columns,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metrics.search import SearchReport, SearchRow
 from reports.figures.rates import LIMITS
 from reports.numbers import NOTHING, count, digits, percent, rate
-from reports.search_words import labels
+from reports.search_words import ranked
 from reports.sections.rates import told
 from reports.sections.section import Section
 from reports.tables import Table
@@ -18,23 +18,27 @@ LOOK_FOR = {
     "saturation": "What is delivered when there is always more to do, without any objective.",
 }
 
+_RATE = {mode: "users in flight" if mode == "concurrency" else "requests/s" for mode in LOOK_FOR}
+
 
 def search_section(found: SearchReport | None) -> Section | None:
     """A table of the rows, best marked."""
     if found is None or not found.rows:
         return None
+    rows = ranked(found)
     columns = {
-        "deployment": [_name(row, label) for row, label in zip(found.rows, labels(found), strict=True)],
-        "GPUs": [NOTHING if row.gpus is None else str(row.gpus) for row in found.rows],
-        "requests/s": [_found(row) for row in found.rows],
-        "per GPU": ["" if row.goodput_per_gpu is None else told(row.goodput_per_gpu) for row in found.rows],
-        "output tokens/s": [_tokens(row) for row in found.rows],
-        "scale": [_scale(row) for row in found.rows],
-        "binds (share within it)": [_missed(row) for row in found.rows],
-        "each limit alone": [_limits(row) for row in found.rows],
-        "runs": [count(len(row.attempts)) if row.attempts else "" for row in found.rows],
-        "ended by": [row.stopped for row in found.rows],
-        "not sound": [", ".join(row.unsound) for row in found.rows],
+        "deployment": [_name(row, label) for label, row in rows],
+        "GPUs": [NOTHING if row.gpus is None else str(row.gpus) for _, row in rows],
+        _RATE[found.mode]: [_found(row) for _, row in rows],
+        "per GPU": ["" if row.goodput_per_gpu is None else told(row.goodput_per_gpu) for _, row in rows],
+        "factor on the limits": [_scale(row) for _, row in rows],
+        "binds (share within it)": [_missed(row) for _, row in rows],
+        "each limit alone": [_limits(row) for _, row in rows],
+        "requests/s, saturated": ["" if found.mode == "search" else _saturated(row) for _, row in rows],
+        "output tokens/s, saturated": [_tokens(row) for _, row in rows],
+        "runs": [count(len(row.attempts)) if row.attempts else "" for _, row in rows],
+        "ended by": [row.stopped for _, row in rows],
+        "not sound": [", ".join(row.unsound) for _, row in rows],
     }
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     return Section(
@@ -59,7 +63,11 @@ def _found(row: SearchRow) -> str:
         if row.sweep.bracket is not None:
             return f"{digits(row.sweep.bracket[0])} passes, {digits(row.sweep.bracket[1])} fails"
         return NOTHING if row.sweep.rate is None else f"{row.sweep.bound.replace('_', ' ')} {digits(row.sweep.rate)}"
-    return "" if row.saturation is None else rate(row.saturation.requests_per_s)
+    return ""
+
+
+def _saturated(row: SearchRow) -> str:
+    return "" if row.saturation is None else digits(row.saturation.requests_per_s)
 
 
 def _tokens(row: SearchRow) -> str:

@@ -53,6 +53,7 @@ class Section:
     columns: int = 1
     note: str = ""
     unfolded: bool = False  # its numbers stand open: they are the point
+    leads: bool = False  # stands before the question whether the figures can be trusted
 
 
 def panel(section: str, number: int, chart: Chart, tells: str, *, caption: str = "", width: int = WIDTHS[1]) -> Panel:

@@ -8,7 +8,7 @@ from metrics.probes import Comparison
 from metrics.serverlines import GAUGES, PoolLine
 from reports import words
 from reports.figures.server import TITLES, server_line
-from reports.numbers import NOTHING, digits, percent, seconds
+from reports.numbers import NOTHING, data_size, digits, percent, seconds
 from reports.page import RunView
 from reports.sections.section import Panel, Section, panel, series
 from reports.tables import Table
@@ -40,8 +40,14 @@ def server_section(runs: Sequence[RunView]) -> Section | None:
         key=series(labels),
         unfolded=True,
         note="Sampled from the server's own metrics pages. Where client and server differ, the way between them, or a "
-        "definition, lies in the difference.",
+        f"definition, lies in the difference.{_warm_up(told)}",
     )
+
+
+def _warm_up(told: Sequence[tuple[RunView, object]]) -> str:
+    if not any(run.summary.run.warmup_s for run, _ in told):
+        return ""
+    return " The client's figures leave out the warm-up; the server's have it in them."
 
 
 def _label(runs: Sequence[RunView], run: RunView, pool: str) -> str:
@@ -79,4 +85,6 @@ def _cell(value: float | None, unit: str) -> str:
         return NOTHING
     if unit == "s":
         return seconds(value)
+    if unit == "bytes":
+        return data_size(value)
     return percent(value) if unit == "share" else f"{value:,.0f}"

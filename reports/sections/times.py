@@ -68,9 +68,11 @@ def timeline_section(runs: Sequence[RunView]) -> Section | None:
     charts = [
         timeline.arrivals(lines, span, description="Requests due per second."),
         timeline.in_flight(lines, span, description=tells),
-        timeline.first_tokens(lines, span, limit, description="TTFT of the requests due in each bin."),
     ]
-    with_tokens = [(label, found) for label, found in lines if found.output_tokens_per_s is not None]
+    if any(value is not None for _, found in lines for value in found.ttft_p50_s):
+        told = "TTFT of the requests due in each bin."
+        charts.append(timeline.first_tokens(lines, span, limit, description=told))
+    with_tokens = [(label, found) for label, found in lines if any(found.output_tokens_per_s or ())]
     if with_tokens:
         charts.append(timeline.token_rate(with_tokens, span, description="Output tokens per second."))
     captions = ["", tells, "", "", ""]

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from metrics.compare import Comparison, Contrast
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
+from metrics.standing import metric_name
 from reports import gate_words
 from reports.figures.forest import Effect, forest
-from reports.numbers import NOTHING, THIN, percent, rate, seconds
+from reports.numbers import NOTHING, change, percent, rate, seconds
 from reports.page import PageData
 from reports.sections.section import Panel, Section, Swatch, panel
 from reports.tables import Table
 
-UNITS = {"share": "percentage points", "relative": "per cent of the first side"}
+UNITS = {"share": "change in percentage points", "relative": "change in per cent"}
+AT_A_GLANCE = ("attainment", "ttft.p90", "tpot.p90", "completed_per_s", "tokens_per_s")
 STANDINGS = {"better": "better", "worse": "worse", "cannot_tell": "open"}
 VERDICTS = {"PASS": "better", "FAIL": "worse", "INCONCLUSIVE": "open", "INVALID": "open"}
 KEY = [
@@ -25,11 +27,41 @@ KEY = [
 
 
 def comparison_sections(found: Comparison | None) -> list[Section]:
-    """Effects of every side against the first, the means behind them, and the differences in the set-up."""
+    """The sides at a glance, then the effects of each against the first."""
     if found is None:
         return []
     made = [_effects(found, side.label, number) for number, side in enumerate(found.sides[1:], 1)]
-    return [section for section in made if section is not None]
+    return [_sides(found), *(section for section in made if section is not None)]
+
+
+def _sides(found: Comparison) -> Section:
+    """A row per side: its GPUs, the share within targets, and what it delivered, per GPU where those differ."""
+    keys = [key for key in AT_A_GLANCE if key in found.sides[0].values]
+    rows = [
+        [
+            side.label,
+            NOTHING if side.gpus is None else str(side.gpus),
+            str(side.runs),
+            *(value(key, side.values.get(key)) for key in keys),
+            side.verdict,
+        ]
+        for side in found.sides
+    ]
+    names = [metric_name(key, per_gpu=found.per_gpu) for key in keys]
+    each = (
+        " The sides have different numbers of GPUs, so rates are per GPU: offered the same load, a side with more GPUs "
+        "has less to do on each. What each could carry, goodput search finds."
+    )
+    return Section(
+        "sides",
+        "Side by side",
+        "The mean over the runs of each side; the first is the one that the others are compared with.",
+        [],
+        Table(["side", "GPUs", "runs", *names, "measurement"], rows),
+        note=f"Attainment: the share of requests within all targets.{each if found.per_gpu else ''}",
+        unfolded=True,
+        leads=True,
+    )
 
 
 def _effects(found: Comparison, label: str, number: int) -> Section | None:
@@ -43,8 +75,8 @@ def _effects(found: Comparison, label: str, number: int) -> Section | None:
     for unit, contrasts in groups.items():
         if not contrasts:
             continue
-        tells = _contrast_words(contrasts)
-        chart = forest([_effect(c) for c in contrasts], unit=UNITS[unit], description=tells)
+        tells = _contrast_words(found, contrasts)
+        chart = forest([_effect(found, c) for c in contrasts], unit=UNITS[unit], description=tells)
         caption = "Shares" if unit == "share" else "Times and rates"
         panels.append(panel(name, len(panels) + 1, chart, tells, caption=caption))
     if not panels:
@@ -52,7 +84,7 @@ def _effects(found: Comparison, label: str, number: int) -> Section | None:
     return Section(
         name,
         f"{label} against {found.sides[0].label}",
-        "An interval that does not touch zero is a difference; one that does is not, however large its dot.",
+        "An interval clear of zero is a difference; one that touches zero may be chance, however far its dot.",
         panels,
         Table(
             ["metric", found.sides[0].label, label, "effect", "from", "to", "paired by", "verdict"],
@@ -69,11 +101,15 @@ def _certainty(contrasts: Sequence[Contrast]) -> str:
     return "95 % intervals over pairs of runs."
 
 
-def _effect(contrast: Contrast) -> Effect:
-    paired = " (same request)" if contrast.paired_by == "request" else ""
+def _name(found: Comparison, contrast: Contrast) -> str:
+    same = ", same request" if contrast.paired_by == "request" else ""
+    return metric_name(contrast.metric, per_gpu=found.per_gpu) + same
+
+
+def _effect(found: Comparison, contrast: Contrast) -> Effect:
     assert contrast.effect is not None
     return Effect(
-        name=contrast.metric + paired,
+        name=_name(found, contrast),
         effect=contrast.effect * 100,
         low=None if contrast.low is None else contrast.low * 100,
         high=None if contrast.high is None else contrast.high * 100,
@@ -83,19 +119,15 @@ def _effect(contrast: Contrast) -> Effect:
 
 
 def _change(contrast: Contrast, value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    unit = "pp" if contrast.kind == "share" else "%"
-    return f"{value * 100:{'+' if value else ''}.3g}{THIN}{unit}".replace("-", "\N{MINUS SIGN}")
+    return change(value, "pp" if contrast.kind == "share" else "%")
 
 
-def _contrast_words(contrasts: Sequence[Contrast]) -> str:
+def _contrast_words(found: Comparison, contrasts: Sequence[Contrast]) -> str:
     told = []
     for standing, verb in (("better", "Better"), ("worse", "Worse"), ("cannot_tell", "Cannot tell")):
-        names = [f"{c.metric}{' per request' if c.paired_by == 'request' else ''}" for c in contrasts]
-        names = [name for name, c in zip(names, contrasts, strict=True) if c.standing == standing]
+        names = [_name(found, c) for c in contrasts if c.standing == standing]
         if names:
-            told.append(f"{verb}: {', '.join(names)}.")
+            told.append(f"{verb}: {'; '.join(names)}.")
     return " ".join(told)
 
 
@@ -104,7 +136,7 @@ def _contrast_row(found: Comparison, contrast: Contrast, number: int) -> list[st
     key = contrast.metric
     ends = (contrast.effect, contrast.low, contrast.high)
     return [
-        key,
+        _name(found, contrast),
         value(key, first.values.get(key)),
         value(key, side.values.get(key)),
         *(_change(contrast, end) for end in ends),

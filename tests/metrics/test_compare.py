@@ -45,7 +45,7 @@ def test_the_effect_is_that_of_the_pairs() -> None:
     assert (0.2, "worse", 3) == (pytest.approx(p90.effect, abs=0.005), p90.standing, p90.pairs)
     assert p90.low < 0.2 < p90.high
     assert "cannot_tell" == contrast(found, "failed").standing
-    assert "worse in ttft.p50" in found.sentence
+    assert "worse in TTFT p90 (+20\N{NO-BREAK SPACE}%)" in found.sentence
 
 
 def test_requests_are_paired_with_themselves() -> None:

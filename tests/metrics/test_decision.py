@@ -30,6 +30,12 @@ def test_intervals_apart_make_a_winner_with_its_factor() -> None:
     assert ["split", "chunked", "colocated"] == [r.label for r in found.rows]
 
 
+def test_deployments_that_never_keep_the_target_are_not_called_alike() -> None:
+    """All three fail at their lowest rate: that is the answer, and not that their intervals overlap."""
+    found = decide([row(name, 0.1, bound="below") for name in ("a", "b", "c")])
+    assert "None of a, b and c reaches the target, not even at the lowest rate tried." == found.sentence
+
+
 def test_overlapping_intervals_cannot_be_told_apart() -> None:
     """The sentence names both, and whom both are ahead of."""
     found = decide([row("a", 3.0, 2.5, 3.5), row("b", 2.9, 2.4, 3.4), row("c", 1.0, 0.9, 1.1)])

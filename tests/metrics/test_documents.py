@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from metrics.documents import DOCUMENTS, ErrorDocument, Wrong, schema_of
+from loadtest.documents import DOCUMENTS, schema_of
+from metrics.documents import ErrorDocument, Wrong
 from metrics.summary import summarise
 from tests.reports import samples
 from tests.reports.gates import gate_report

@@ -38,3 +38,12 @@ def test_what_all_share_is_said_once() -> None:
 def test_equal_names_carry_their_place() -> None:
     """Rows of a table must not be mistaken for each other."""
     assert ["a (1)", "b", "a (3)"] == distinct(["a", "b", "a"])
+
+
+def test_launched_servers_leave_out_what_all_of_them_are_set_to() -> None:
+    """What differs stays, and one server alone keeps everything."""
+    both = ["vllm-colocated bin=/opt/ chunk=8192", "vllm-chunked bin=/opt/ chunk=256"]
+    assert ["vllm-colocated chunk=8192", "vllm-chunked chunk=256"] == short_names(both)
+    assert ["vllm-chunked", "vllm-colocated"] == short_names(["vllm-chunked bin=/opt/", "vllm-colocated bin=/opt/"])
+    assert ["vllm-chunked bin=/opt/"] == short_names(["vllm-chunked bin=/opt/"])
+    assert ["a b=1", "a b=2"] == short_names(["a b=1", "a b=2"])

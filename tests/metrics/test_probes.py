@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from metrics.probes import METRICS, Probes, compare
+from metrics.probes import METRICS, PROBES, Probes, compare, load
 from metrics.records import EventTimes, Outcome, RecordTable, empty_rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
@@ -37,3 +39,12 @@ def test_only_what_somebody_tells() -> None:
     ttft = lines["TTFT, mean"]
     assert ttft.servers["prefill"] is None
     np.testing.assert_allclose([0.2, 0.15], [ttft.client or 0, ttft.servers["decode"] or 0])
+
+
+def test_what_an_older_version_did_not_ask_for_was_not_told(tmp_path: Path) -> None:
+    """Samples of two metrics, in an order of their own; all others are unknown."""
+    columns = {"at_s": np.arange(2.0), "source": np.zeros(2, np.int64), "values": np.array([[3.0, 10.0], [4.0, 20.0]])}
+    np.savez(tmp_path / PROBES, **columns, sources=np.array(["server"]), metrics=np.array(["running", "prompt_tokens"]))
+    probes = load(tmp_path)
+    assert probes is not None
+    assert (4.0, 10.0, None) == (probes.peak(0, "running"), probes.grown(0, "prompt_tokens"), probes.mean_s(0, "e2e"))

@@ -272,7 +272,7 @@ def test_a_run_that_sent_nothing_still_has_a_page() -> None:
     run = samples.run(requests=12, failures=1.0)
     run.table.events = None
     html = render_html(PageData(title="empty", runs=[RunView(label="x", summary=summarise(run), bins=bins(run, None))]))
-    assert "0 of 12 requests were answered" in text_of(html)
+    assert "No request was answered: 12 HTTP 503." in text_of(html)
 
 
 def test_a_decision_without_goodput_still_has_a_page() -> None:

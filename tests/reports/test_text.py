@@ -72,7 +72,7 @@ def test_the_decision_names_every_deployment_uncut() -> None:
 def test_a_run_without_answers_has_no_empty_table() -> None:
     """All failed: the reasons are printed and no table of nothing."""
     shown = printed(summarise(samples.run(requests=5, failures=1.0), samples.TARGETS))
-    assert "0 % of requests met" in shown
+    assert "No request was answered: 5 HTTP 503." in shown
     assert "5 http_503" in shown
     assert "p50       p90" not in shown
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 
-from metrics.compare import compare
+from metrics.compare import RunSet, compare
 from metrics.gate.noise import noise_floor, refusals
 from metrics.gate.requirement import parse_requirements, require
 from metrics.gate.rules import parse_rule
 from metrics.gate.sample import sample_of
+from metrics.rundir import Run
 from metrics.summary import summarise
 from reports.text import console
-from reports.text_gate import render_comparison, render_gate, render_noise, render_requirements
+from reports.text_gate import _folded, render_comparison, render_gate, render_noise, render_requirements
 from tests.metrics.gate.sides import paired
 from tests.metrics.rows import ok_rows, run_of
 from tests.metrics.test_compare import TARGETS, sets
@@ -58,8 +60,32 @@ def test_a_comparison_has_a_column_per_side() -> None:
     text = drawn(render_comparison, compare(sets(1.0, 1.2, 0.8)))
     assert {"A", "B", "C"} <= set(text.split())
     assert "B against A" in text
-    assert "request, 100% slower" in " ".join(text.split())
+    assert "TTFT, same request +20.0 % +19.9 to +20.0 % worse 100 %" in " ".join(text.split())
     assert 80 >= max(map(len, text.splitlines()))
+
+
+def test_sides_with_other_numbers_of_gpus_show_rates_per_gpu() -> None:
+    """The same load on 2 and on 4 GPUs: half of it each, named so; other metrics are not divided."""
+    alike, more = sets(1.0, 1.0)
+    runs = [
+        Run(msgspec.structs.replace(run.info, gpus=gpus), run.table)
+        for gpus, run in zip((2, 4), (alike.runs[0], more.runs[0]), strict=True)
+    ]
+    found = compare([RunSet("two", runs[:1], alike.slo), RunSet("four", runs[1:], alike.slo)])
+    two, four = (side.values for side in found.sides)
+    for key in ("completed_per_s", "tokens_per_s", "slo_throughput"):
+        assert two[key] == pytest.approx(2 * (four[key] or 0.0))
+    assert two["ttft.p90"] == four["ttft.p90"]
+    text = drawn(render_comparison, found)
+    assert "completed requests/s per GPU" in text
+    assert "output tokens/s per GPU" in text
+    assert "TTFT p90 per GPU" not in text
+
+
+def test_a_deployment_is_never_broken_inside_a_word() -> None:
+    """In the table of what differed, lines end behind a comma."""
+    assert "emulated:colocated,\ninstances=2" == _folded("emulated:colocated,instances=2", 21)
+    assert "a,b,c" == _folded("a,b,c", 21)
 
 
 def test_requirements_show_value_interval_and_limit() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 
+import msgspec
+
 from metrics.goodput import GoodputEstimate, sweep_goodput
 from metrics.goodput import SweepPoint as Point
 from metrics.plan import Candidate, PlanReport, Step, row_of, rule
-from metrics.search import Attempt, Found, SearchReport, SearchRow, mark_best, scale_of
+from metrics.search import Attempt, Found, SearchReport, SearchRow, extrapolation, mark_best, scale_of
 from metrics.search import row_of as search_row_of
+from reports.search_words import ranked
 from reports.text import console
 from reports.text_plan import render_plan, setting
 from reports.text_search import goodput, interval, render_search, swept
@@ -40,6 +43,33 @@ def test_bounds_are_said_as_such() -> None:
     assert "below 1" == swept(sweep_goodput([Point(1, 0.4)]))
 
 
+def test_limits_that_no_rate_keeps_are_said_as_such() -> None:
+    """Nobody wants to read that a server serves below 0.0000884 requests/s."""
+    below = GoodputEstimate(rate=8.84e-5, low=None, high=None, bound="below", runs=25)
+    text = printed(report(rows=[search_row_of("one", "emulated:chunked", 8, Found(below, []))]))
+    assert "One does not keep TTFT ≤ 1 s for 90 % of requests: fewer do even at 0.0000884 requests/s" in text
+
+
+def test_deployments_stand_best_first() -> None:
+    """Whatever the order they were asked for in; the values of a sweep keep theirs."""
+    slow, fast = (
+        search_row_of(n, n, 8, Found(estimate(r, r * 0.9, r * 1.1), [])) for n, r in (("slow", 1.0), ("fast", 2.0))
+    )
+    assert ["fast", "slow"] == [label for label, _ in ranked(report(rows=[slow, fast]))]
+    swept = report(rows=[row("256", 1.0, 0.1), row("512", 2.0, 0.1)], swept="chunk")
+    assert ["chunk=256", "chunk=512"] == [label for label, _ in ranked(swept)]
+
+
+def test_a_trace_of_simulated_time_outside_the_range_is_not_said_as_nothing() -> None:
+    """Less than 0.05 % would be printed as 0.0 %; the value of a sweep stands once."""
+    attempts = {
+        x: [Attempt(9, 10, rate_per_s=1.0, purpose="fit", extrapolated=x, seconds=10.0)] for x in (0.0004, 0.111)
+    }
+    rows = [search_row_of("a=512", "d", 8, Found(estimate(1.0, 0.9, 1.1), tried)) for tried in attempts.values()]
+    said = extrapolation([msgspec.structs.replace(one, value="512") for one in rows])
+    assert ["a=512: 11.1 % of the simulated time lay outside the range the performance model was fitted on"] == said
+
+
 def test_a_search_says_what_binds() -> None:
     """The share within each limit, failures counted as missing all of them."""
     attempts = [
@@ -49,7 +79,7 @@ def test_a_search_says_what_binds() -> None:
     assert {"failures": 0.95, "ttft": 0.95, "tpot": 0.85} == {k: round(v, 9) for k, v in row.marginals.items()}
     text = printed(report(rows=[row]))
     assert "One serves 3.00 (2.80 to 3.20) requests/s, 0.375 per GPU, within TTFT ≤ 1 s for 90 % of requests." in text
-    assert "tpot 85.0%" in text
+    assert "TPOT 85.0 %" in text
 
 
 def test_a_dip_names_the_rates_to_run_again() -> None:
@@ -111,6 +141,8 @@ def test_the_rule_of_thumb_holds_or_is_reported_as_not_holding() -> None:
     assert (False, True) == (rule([level])[0], level.tie)
     assert "disaggregated and chunked are level" in rule([level])[1]
     assert "chunked wins, not disaggregated" in rule([row_of("strict", "s", [chunked])])[1]
+    tied = row_of("strict", "s", [candidate("chunked", 0.61, 0.05), pools])
+    assert "strict: chunked leads, not disaggregated" == rule([tied])[1]
 
 
 def test_a_plan_prints_settings_without_what_the_title_says() -> None:
