@@ -250,6 +250,8 @@ def _contrast(
     slower: float | None = None,
 ) -> Contrast:
     ends = sorted((rule.shown(interval.low), rule.shown(interval.high)))
+    if rule.kind == "share":  # a t interval of two runs knows no bounds, the difference of two shares does
+        ends = [min(max(end, -1.0), 1.0) for end in ends]
     standing: Standing = "worse" if interval.low > 0 else "better" if interval.high < 0 else "cannot_tell"
     return Contrast(
         label=label,

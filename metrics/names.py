@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 Parts = tuple[str, str, dict[str, str]]
 
@@ -23,6 +24,12 @@ def short_names(texts: Sequence[str]) -> list[str]:
 def distinct(names: Sequence[str]) -> list[str]:
     """Names that tell rows apart: equal ones carry their place."""
     return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, 1)]
+
+
+def without_folders(texts: Sequence[str]) -> list[str]:
+    """Launch files by name, as long as that tells them apart."""
+    names = [PurePath(text).stem if text.endswith(".toml") else text for text in texts]
+    return names if len(set(names)) == len(set(texts)) else list(texts)
 
 
 def shared_options(texts: Sequence[str]) -> str:

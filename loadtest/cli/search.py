@@ -184,8 +184,10 @@ def _variants(given: dict[str, Any], objective: Objective | None) -> list[Varian
 
 def _asked(given: dict[str, Any], texts: list[str]) -> list[tuple[str, str, str, dict[str, Any]]]:
     """(label, value of the swept flag, deployment or file or URL, settings) of each variant."""
+    from metrics.names import without_folders
+
     if not given["sweep"]:
-        return [(text, "", text, given) for text in texts]
+        return [(label, "", text, given) for label, text in zip(without_folders(texts), texts, strict=True)]
     flag, equals, values = given["sweep"].partition("=")
     words = [value.strip() for value in values.split(",") if value.strip()]
     if not flag or not equals or len(words) < 2 or len(set(words)) < len(words):

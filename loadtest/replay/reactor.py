@@ -72,7 +72,10 @@ class HubReactor:
 
     def _on_error(self, context: Any, kind: Any, value: Any, traceback: Any) -> None:
         """The hub only prints what a callback raises; a replay must end on it instead of waiting for ever."""
-        if self.failure is None and isinstance(value, Exception) and not hasattr(context, "switch"):  # no greenlet's
+        passed_on = (*self._hub.SYSTEM_ERROR, *self._hub.NOT_ERROR)  # Ctrl-C, exit, and the end of a greenlet
+        if (
+            self.failure is None and not isinstance(value, passed_on) and not hasattr(context, "switch")
+        ):  # no greenlet's
             self.failure = value
         self._handle_error(context, kind, value, traceback)
 

@@ -113,6 +113,14 @@ def test_failures_are_worse() -> None:
     assert ["worse", "worse"] == [contrast(found, metric).standing for metric in ("attainment", "failed")]
 
 
+def test_shares_differ_by_no_more_than_all() -> None:
+    """Two runs a side, failing in 0 and 50 %: t with one degree of freedom says more than 300 points, a share cannot."""
+    other = runs(1.0, 2)
+    other[1].table.rows["outcome"][:30] = Outcome.TIMEOUT
+    failed = contrast(compare([RunSet("a", runs(1.0, 2), TARGETS), RunSet("b", other, TARGETS)]), "failed")
+    assert (0.25, -1.0, 1.0) == (failed.effect, failed.low, failed.high)
+
+
 def test_metrics_can_be_chosen() -> None:
     """Only these, in this order; an unknown one is an error."""
     found = compare(sets(1.0, 1.1), ["e2e.p90", "tokens_per_s"])

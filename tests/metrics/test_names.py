@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metrics.names import distinct, shared_options, short_names
+from metrics.names import distinct, shared_options, short_names, without_folders
 
 CHUNKED = "emulated:chunked,model=llama2-70b,tp=8,instances=2"
 APART = "emulated:disaggregated,model=llama2-70b,tp=8,prefill=1,decode=1"
@@ -47,3 +47,9 @@ def test_launched_servers_leave_out_what_all_of_them_are_set_to() -> None:
     assert ["vllm-chunked", "vllm-colocated"] == short_names(["vllm-chunked bin=/opt/", "vllm-colocated bin=/opt/"])
     assert ["vllm-chunked bin=/opt/"] == short_names(["vllm-chunked bin=/opt/"])
     assert ["a b=1", "a b=2"] == short_names(["a b=1", "a b=2"])
+
+
+def test_launch_files_go_by_their_names() -> None:
+    """Files of one name in two folders keep the folders; what is no file stays."""
+    assert ["whole", "chunks", "http://h:1"] == without_folders(["here/whole.toml", "/there/chunks.toml", "http://h:1"])
+    assert ["here/a.toml", "there/a.toml"] == without_folders(["here/a.toml", "there/a.toml"])
