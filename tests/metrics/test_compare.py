@@ -114,7 +114,7 @@ def test_failures_are_worse() -> None:
 
 
 def test_shares_differ_by_no_more_than_all() -> None:
-    """Two runs a side, failing in 0 and 50 %: t with one degree of freedom says more than 300 points, a share cannot."""
+    """Two runs a side, failing in 0 and 50 %: t says more than 300 points, a share cannot."""
     other = runs(1.0, 2)
     other[1].table.rows["outcome"][:30] = Outcome.TIMEOUT
     failed = contrast(compare([RunSet("a", runs(1.0, 2), TARGETS), RunSet("b", other, TARGETS)]), "failed")
