@@ -132,14 +132,21 @@ class Crew:
         return {finding["code"] for finding in self.summary()["validity"]["findings"]}
 
     def account(self) -> dict[str, int]:
-        """Counts by outcome, after checking that every planned request is there once and none was sent twice."""
+        """Counts by outcome, after checking that every planned request is there once and none was sent twice.
+
+        Printed before (`pytest -m faults -rP`): docs/distributed.md has the table.
+        """
         rows, arrived = self.rows(), self.arrived()
+        twice = len(arrived) - len(set(arrived))
+        print(f"planned {self.planned}, accounted {len(rows)}, reached the server {len(arrived)}, twice {twice}")
         assert list(range(self.planned)) == rows["request_id"].tolist()
         assert len(arrived) == len(set(arrived)), "a request was sent twice"
         ok = rows["request_id"][rows["outcome"] == Outcome.OK].tolist()
         assert set(ok) <= set(arrived)
         values, counts = np.unique(rows["outcome"], return_counts=True)
-        return {Outcome(value).name: int(count) for value, count in zip(values, counts, strict=True)}
+        outcomes = {Outcome(value).name: int(count) for value, count in zip(values, counts, strict=True)}
+        print(outcomes)
+        return outcomes
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
