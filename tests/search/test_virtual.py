@@ -125,6 +125,6 @@ def test_time_outside_the_calibration_is_said() -> None:
         row = SearchRow(
             label="a", deployment="", gpus=8, attempts=[Attempt(**asdict(found), rate_per_s=1.0, purpose="fit")]
         )
-        assert (["a: 100.0% of the simulated time"] if share else []) == [
+        assert (["a: 100.0 % of the simulated time"] if share else []) == [
             line.partition(" lay")[0] for line in extrapolation([row])
         ]
