@@ -68,5 +68,6 @@ def _effect(contrast: Contrast, per_gpu: bool) -> str:
     name = metric_name(contrast.metric, per_gpu=per_gpu)
     if contrast.effect is None:
         return name
-    unit = "points" if contrast.kind == "share" else "%"
-    return f"{name} ({contrast.effect * 100:+.2g}\N{NO-BREAK SPACE}{unit})".replace("-", "\N{MINUS SIGN}")
+    unit, number = "points" if contrast.kind == "share" else "%", contrast.effect * 100
+    shown = f"{number:+.2g}" if abs(number) < 99.5 else f"{number:+,.0f}"
+    return f"{name} ({shown}\N{NO-BREAK SPACE}{unit})".replace("-", "\N{MINUS SIGN}")

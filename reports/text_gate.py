@@ -99,9 +99,9 @@ def refused_words(refusal: Refusal) -> str:
     unit = "pp" if refusal.rule.split("warn")[0].rstrip().endswith("pp") else "%"
     pairs = f"{refusal.pairs_needed} pairs in one look" if refusal.pairs_needed else "no sensible number of pairs"
     return (
-        f"{refusal.rule}: the margin is below twice the noise ({refusal.sigma * 100:.2g} % per pair). "
-        f"What would do: a margin of {refusal.margin_needed * 100:.2g}{unit}, "
-        f"runs {refusal.longer_runs:.2g} times as long, or {pairs}."
+        f"{refusal.rule}: the margin is below twice the noise ({_percent(refusal.sigma)} per pair). "
+        f"What would do: a margin of {digits(refusal.margin_needed * 100, 2)}{unit}, "
+        f"runs {digits(refusal.longer_runs, 2)} times as long, or {pairs}."
     )
 
 
@@ -207,7 +207,7 @@ def _value(key: str, number: float | None) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.2g} %"
+    return f"{digits(share * 100, 2)} %"
 
 
 def _table(*headers: str) -> Table:

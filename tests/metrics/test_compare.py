@@ -48,6 +48,13 @@ def test_the_effect_is_that_of_the_pairs() -> None:
     assert "worse in TTFT p90 (+20\N{NO-BREAK SPACE}%)" in found.sentence
 
 
+def test_a_large_effect_is_written_in_full() -> None:
+    """3.2 times the time is +220 %, not +2.2e+02 %."""
+    sentence = compare(sets(1.0, 3.2)).sentence
+    assert "(+220\N{NO-BREAK SPACE}%)" in sentence
+    assert "e+" not in sentence
+
+
 def test_requests_are_paired_with_themselves() -> None:
     """The median change of the same request, and the share that got slower."""
     by_request = contrast(compare(sets(1.0, 1.2)), "ttft")
