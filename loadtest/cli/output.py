@@ -29,6 +29,15 @@ def print_json(document: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
+def print_columns(title: str, lines: Sequence[Sequence[str]]) -> None:
+    """Rows of cells under a title on stdout: the first column to the left, the others to the right."""
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    click.echo(f"\n{title}")
+    for name, *cells in lines:
+        columns = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        click.echo(f"  {name:<{widths[0]}}{columns}")
+
+
 def print_summary(summary: Summary, bins: Bins | None = None) -> None:
     """The result as text on stdout, with small charts where there are bins."""
     from reports.text import console, render_text

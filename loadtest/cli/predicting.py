@@ -30,14 +30,11 @@ def print_beside(summary: Summary, predicted: Prediction | None) -> None:
     """Measured, predicted and the error on stdout, in columns, then what an error does not say."""
     if predicted is None:
         return
+    from loadtest.cli.output import print_columns
     from metrics.prediction import beside
 
     lines = [["", "measured", "predicted", "error"], *(_cells(line) for line in beside(summary, predicted))]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    click.echo(f"\npredicted by {predicted.source}")
-    for name, *cells in lines:
-        columns = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        click.echo(f"  {name:<{widths[0]}}{columns}")
+    print_columns(f"predicted by {predicted.source}", lines)
     for note in predicted.notes:
         click.echo(f"  {note}")
 

@@ -49,16 +49,14 @@ def print_table(table: Sequence[Comparison]) -> None:
     """Client against server on stdout, in columns."""
     if not table:
         return
+    from loadtest.cli.output import print_columns
+
     pools = list(table[0].servers)
     lines = [["", "client", *pools]]
     for row in table:
         told = [_cell(value, row.unit) for value in (row.client, *(row.servers[pool] for pool in pools))]
         lines.append([row.quantity, *told])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    click.echo("\nclient against server")
-    for name, *cells in lines:
-        columns = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        click.echo(f"  {name:<{widths[0]}}{columns}")
+    print_columns("client against server", lines)
 
 
 def _cell(value: float | None, unit: str) -> str:
