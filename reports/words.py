@@ -155,8 +155,9 @@ def of_each(told: Sequence[tuple[str, str]]) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital letter at its start."""
-    return text[:1].upper() + text[1:]
+    """The text with a capital letter at its start, unless a name stands there: `vllm-chunked`, `http://...`, `tp=8`."""
+    first = text.split(" ", 1)[0].rstrip(",.;:")
+    return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 def outcomes(found: Quadrants) -> str:
