@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # importing the replay takes a tenth of a second that a simul
     from loadtest.replay.endpoint import Endpoint
     from loadtest.replay.sender import SenderOptions
     from loadtest.swarm.coordinator import LoadProgress
+    from loadtest.swarm.token import Token
 
 OnProgress = Callable[["LoadProgress"], None]
 
@@ -89,13 +90,15 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How the load is offered; with `bind` by workers that join a master there, for whom it waits `wait_s`."""
+    """How the load is offered; with `bind` by workers that join a master there, for whom it waits `wait_s`, and that
+    prove `token`, without which only this machine reaches it."""
 
     options: SenderOptions
     workers: int = 1
     reactor: str = "hub"
     bind: tuple[str, int] | None = None
     wait_s: float = 60.0
+    token: Token | None = None
 
 
 class LiveTarget:
@@ -257,6 +260,7 @@ def _replay(
         settings.reactor,
         settings.bind,
         settings.wait_s,
+        settings.token,
     )
     outcome = run_load(plan, on_progress)
     table = merged(schedule, directory, settings.workers)

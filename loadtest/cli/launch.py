@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metrics.slo import SLO
 
 _NOT_OURS = (
-    *("target", "backend", "virtual", "master", "expect_workers", "master_bind", "wait"),
+    *("target", "backend", "virtual", "master", "expect_workers", "master_bind", "token_file", "wait"),
     *("dry_run", "gpu_hour_usd", "token_usd"),
 )
 _LOOK_EVERY_S = 0.5

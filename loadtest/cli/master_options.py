@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,13 +16,21 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_BIND = "0.0.0.0:5557"
+PORT = 5557
 
 _OPTIONS = (
     click.option("--master", is_flag=True, help="Let goodput worker on other machines send."),
     click.option("--expect-workers", type=click.IntRange(1), metavar="N", help="How many; no start with fewer."),
     click.option(
-        "--master-bind", default=DEFAULT_BIND, show_default=True, metavar="HOST:PORT", help="Where they join."
+        "--master-bind",
+        metavar="HOST:PORT",
+        help=f"Where they join: 127.0.0.1:{PORT}, with --token-file 0.0.0.0:{PORT}.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Secret of master and workers; made where there is none.",
     ),
     click.option("--wait", type=DURATION, default="60s", show_default=True, metavar="TIME", help="For all of them."),
 )
@@ -60,15 +69,23 @@ def with_master(settings: LoadSettings, given: dict[str, Any]) -> LoadSettings:
 
     if not given.get("master"):
         return settings
-    host, port = _address(given["master_bind"])
-    join = f"goodput worker --master-host THIS-HOST --master-port {port}"
-    if not given["dry_run"]:
-        click.echo(
-            f"goodput: waiting for {settings.workers} workers: {join}\n"
-            "         anybody who reaches that port takes part: keep it inside a trusted network",
-            err=True,
+    from loadtest.swarm.token import Token, is_loopback
+
+    file: Path | None = given["token_file"]
+    host, port = _address(given["master_bind"] or f"{'0.0.0.0' if file else '127.0.0.1'}:{PORT}")
+    if file is None and not is_loopback(host):
+        raise UsageError(
+            f"--master-bind {host} lets other machines take part, or pose as this master",
+            hint="add --token-file FILE here and at each worker, or bind to 127.0.0.1",
+            code="token_file",
         )
-    return replace(settings, bind=(host, port), wait_s=given["wait"])
+    if given["dry_run"]:
+        return replace(settings, bind=(host, port), wait_s=given["wait"])
+    words = ["goodput worker", "" if file is None else f"--master-host THIS-HOST --token-file {file}"]
+    words += [f"--master-port {port}"] if port != PORT else []
+    token = Token.read_or_make(file) if file is not None else None
+    click.echo(f"goodput: waiting for {settings.workers} workers: {' '.join(filter(None, words))}", err=True)
+    return replace(settings, bind=(host, port), wait_s=given["wait"], token=token)
 
 
 def _address(text: str) -> tuple[str, int]:

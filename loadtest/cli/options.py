@@ -43,7 +43,7 @@ HEADINGS = {
         *("ca_file", "no_verify", "metrics_url"),
     ),
     "How the load is sent": ("timeout", "max_lateness", "max_in_flight", "spin_us", "reactor"),
-    "Who sends": ("workers", "master", "expect_workers", "master_bind", "wait"),
+    "Who sends": ("workers", "master", "expect_workers", "master_bind", "token_file", "wait"),
 }
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,13 +24,30 @@ from loadtest.errors import ExitCode
     metavar="DIR",
     help="Folder that gets the journal's folder.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The secret that the master made; needed for a master on another machine.",
+)
+@click.option("--api-key-env", default="", metavar="VARIABLE", help="Variable of this machine that holds the API key.")
+@click.option("--api-key-file", default="", metavar="FILE", help="Or a file that holds it.")
+@click.option("--ca-file", default="", metavar="FILE", help="Certificate authority of an https target.")
+@click.option("--tokenizer", default="", metavar="FILE", help="This machine's copy of the master's --tokenizer.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
-def worker(master_host: str, master_port: int, wait: float, out: Path, json: bool) -> int:
-    """Join `goodput run --master`, offer this machine's part of one run, and end with it."""
+def worker(master_host: str, master_port: int, wait: float, out: Path, token_file: Path | None, **own: Any) -> int:
+    """Join `goodput run --master`, offer this machine's part of one run, and end with it.
+
+    Keys and files are this machine's own: a master names none.
+    """
     from loadtest.cli import output
     from loadtest.swarm.remote import join
+    from loadtest.swarm.remote_settings import RemoteSettings
+    from loadtest.swarm.token import Token
 
-    folder = join(master_host, master_port, out, wait)
+    json = own.pop("json")
+    token = Token.read(token_file) if token_file is not None else None
+    folder = join(master_host, master_port, RemoteSettings(home=out, **own), token, wait)
     if json:
         output.print_json({"journal": str(folder)})
     else:

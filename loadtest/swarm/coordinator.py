@@ -24,9 +24,11 @@ from loadtest.swarm import protocol
 from loadtest.swarm.courier import Copy
 from loadtest.swarm.doorman import polite
 from loadtest.swarm.protocol import Ack, Assignment, Batch, Beat, Claim, Go, Ping, Pong, Ready, Refusal, Stop
+from loadtest.swarm.token import Token
 from metrics import rundir
 from metrics.runinfo import STOPPED_BY_USER
 from workloads.schedule import Schedule
+from workloads.tokenizer import file_hash
 
 LIVENESS_NS = 10_000_000_000
 NOT_OURS = -1  # process id of a worker on another machine
@@ -42,7 +44,8 @@ START_DELAY_RTTS = 4
 class LoadPlan:
     """What to send, to whom, from how many workers; `directory` holds schedule.npz and gets the journals.
 
-    With `bind`, the workers are started elsewhere and join a master there; a master waits `wait_s` for them.
+    With `bind`, the workers are started elsewhere and join a master there; a master waits `wait_s` for them, and
+    listens beyond this machine only with the `token` that they have too.
     """
 
     run: str
@@ -53,6 +56,7 @@ class LoadPlan:
     reactor: str = "hub"
     bind: tuple[str, int] | None = None
     wait_s: float = 60.0
+    token: Token | None = None
 
 
 class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,13 +323,22 @@ def _assignment(plan: LoadPlan, index: int) -> Assignment:
 
 
 def _sent_along(assignment: Assignment, plan: LoadPlan) -> Assignment:
-    """With the shard's rows in it, for a worker that cannot read our disk."""
+    """With the shard's rows in it and no path of ours, for a worker that cannot read our disk."""
     shard = Schedule.load(assignment.schedule_path).shard(assignment.worker, assignment.workers)
     file = plan.directory / f"shard-{assignment.worker}.npz"
     shard.save(file)
     schedule = file.read_bytes()
     file.unlink()
-    return msgspec.structs.replace(assignment, schedule_path="", journal_path="", schedule=schedule)
+    endpoint = assignment.endpoint
+    return msgspec.structs.replace(
+        assignment,
+        schedule_path="",
+        journal_path="",
+        schedule=schedule,
+        endpoint=msgspec.structs.replace(endpoint, api_key_env="", api_key_file="", ca_file=""),
+        needs_key=bool(endpoint.api_key_env or endpoint.api_key_file),
+        tokenizer_sha256=file_hash(shard.tokenizer) if shard.tokenizer else "",
+    )
 
 
 def watch(coordinator: Coordinator) -> None:

@@ -21,6 +21,8 @@ from loadtest.supervise import Server, python_module
 from loadtest.swarm.coordinator import Coordinator, LoadPlan, LoadProgress
 from loadtest.swarm.doorman import guard
 from loadtest.swarm.replayer import Replayer
+from loadtest.swarm.token import VARIABLE, Token
+from loadtest.swarm.transport import use_token
 from loadtest.swarm.users import ReplayUser
 
 POLL_S = 0.1
@@ -65,15 +67,18 @@ def run_load(plan: LoadPlan, on_progress: OnProgress | None = None) -> LoadOutco
 def _start_runner(environment: Environment, plan: LoadPlan, stack: ExitStack) -> list[Server]:
     """The local runner with a replayer, or a master: of workers that join it, or of worker processes of its own."""
     if plan.bind is not None:
+        use_token(plan.token)
         _create_master(environment, *plan.bind)
         return []
     if plan.workers == 1:
         environment.create_local_runner()
         Replayer(environment)
         return []
+    token = Token.fresh()  # other users of this machine reach the port as well
+    use_token(token)
     runner = environment.create_master_runner("127.0.0.1", 0)
     guard(runner)
-    children = [_worker_process(plan, index, runner.server.port) for index in range(plan.workers)]
+    children = [_worker_process(plan, index, runner.server.port, token) for index in range(plan.workers)]
     for child in children:
         stack.callback(child.stop)
         child.launch()
@@ -93,9 +98,10 @@ def _create_master(environment: Environment, host: str, port: int) -> None:
         ) from None
 
 
-def _worker_process(plan: LoadPlan, index: int, port: int) -> Server:
+def _worker_process(plan: LoadPlan, index: int, port: int, token: Token) -> Server:
     argv = python_module("loadtest.swarm.worker", "127.0.0.1", str(port))
-    return Server(argv, log=plan.directory / f"worker-{index}.log", name=f"worker {index}")
+    log, environment = plan.directory / f"worker-{index}.log", {VARIABLE: token.value}
+    return Server(argv, log=log, name=f"worker {index}", env=environment)
 
 
 def _await_workers(

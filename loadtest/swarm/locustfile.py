@@ -1,15 +1,18 @@
 """A plain locustfile: `locust -f <this file> --host http://127.0.0.1:8000 --headless` and everything Locust offers.
 
-Works alone, with --processes N, with --master and --worker (all on this machine), with --csv and --html, and with
-the web page. Each test leaves a run directory; `goodput report DIR` draws it.
+Works alone, with --processes N, with --master and --worker, with --csv and --html, and with the web page. Each test
+leaves a run directory; `goodput report DIR` draws it. Master and web page listen on this machine only, until told
+otherwise; other machines are let in by the same --token-file on both sides.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -17,12 +20,14 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.errors import ExitCode, GoodputError
+from loadtest.errors import ExitCode, GoodputError, UsageError
 from loadtest.swarm.coordinator import Coordinator, coordinator_of, watch
 from loadtest.swarm.doorman import guard
 from loadtest.swarm.replayer import Replayer
 from loadtest.swarm.session import Session
 from loadtest.swarm.shape import ReplayShape, planned_workers
+from loadtest.swarm.token import Token, is_loopback
+from loadtest.swarm.transport import use_token
 from loadtest.swarm.users import ReplayUser
 from loadtest.swarm.webpage import extend_page
 from metrics.errors import MetricsError
@@ -45,7 +50,21 @@ def add_arguments(parser: Any, **_: object) -> None:
     group.add_argument("--seed", type=int, default=0)
     group.add_argument("--slo", default="", help="recorded for the report, e.g. ttft=200ms,tpot=50ms")
     group.add_argument("--model", default="", help="model to ask for")
-    group.add_argument("--out", default="", help="run directory")
+    # Not on the page: whoever reaches it must not choose a path. Only the parser itself, not a group, can hide them.
+    parser.add_argument("--out", default="", help="run directory", include_in_web_ui=False)
+    parser.add_argument(
+        "--token-file", type=_token_file, default="", help="secret of master and workers", include_in_web_ui=False
+    )
+    parser.set_defaults(master_bind_host="127.0.0.1", web_host="127.0.0.1")
+
+
+def _token_file(text: str) -> str:
+    """Seal the sockets that Locust makes right after it has read its options."""
+    try:
+        use_token(Token.read(Path(text)) if text else None)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+    return text
 
 
 @events.init.add_listener
@@ -56,6 +75,9 @@ def on_init(environment: Environment, **_: object) -> None:
         sys.stderr.write("goodput: --enable-rebalancing would replay a part of the schedule twice\n")
         sys.exit(ExitCode.USAGE)
     if isinstance(runner, MasterRunner):
+        if options is not None and not is_loopback(options.master_bind_host) and not options.token_file:
+            sys.stderr.write("goodput: --master-bind-host lets others in: add --token-file FILE on both sides\n")
+            sys.exit(ExitCode.USAGE)
         guard(runner)
     else:
         Replayer(environment)

@@ -51,7 +51,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 class Assignment(msgspec.Struct, frozen=True):
     """One shard of a run. A worker at the coordinator's place reads the whole schedule from the disk and writes its
-    journal there; any other gets `schedule`, the bytes of a schedule.npz with its rows, and chooses its own paths."""
+    journal there; any other gets `schedule`, the bytes of a schedule.npz with its rows, and chooses its own paths and
+    keys: it is only told whether the server wants a key, and the hash of the tokenizer whose words the texts are of."""
 
     run: str
     worker: int
@@ -62,6 +63,8 @@ class Assignment(msgspec.Struct, frozen=True):
     options: SenderOptions
     reactor: str
     schedule: bytes = b""
+    needs_key: bool = False
+    tokenizer_sha256: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -11,10 +11,13 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from loadtest import clock
-from loadtest.errors import GoodputError, Interrupted, InvalidError, TargetError
+from loadtest.errors import GoodputError, Interrupted, InvalidError, TargetError, UsageError
 from loadtest.swarm import protocol
 from loadtest.swarm.embed import interruption, quiet_locust
+from loadtest.swarm.remote_settings import RemoteSettings
 from loadtest.swarm.replayer import Replayer
+from loadtest.swarm.token import Token, is_loopback
+from loadtest.swarm.transport import knock, use_token
 from loadtest.swarm.users import ReplayUser
 
 POLL_S = 0.1
@@ -24,18 +27,26 @@ OWN_FREEZE_NS = 2_000_000_000
 CLOSE_LIMIT_NS = 10_000_000_000
 
 
-def join(host: str, port: int, home: Path, wait_s: float) -> Path:
-    """Take part in one run of the master at `host`; the folder below `home` that holds the journal.
+def join(host: str, port: int, settings: RemoteSettings, token: Token | None, wait_s: float) -> Path:
+    """Take part in one run of the master at `host`; the folder below `settings.home` that holds the journal.
 
     Raises TargetError when there is no master (any more), InvalidError when the run took place without this
-    worker or its shard failed, Interrupted when this worker was stopped.
+    worker or its shard failed, Interrupted when this worker was stopped, UsageError for a master elsewhere without
+    a token: whoever answers there would decide what is sent from here.
     """
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"a master on another machine ({host}) must prove itself",
+            hint="give the file that its goodput run --master --token-file made with --token-file",
+            code="token_file",
+        )
     quiet_locust()
+    use_token(token)
     with interruption() as pressed:
         _await_master(host, port, wait_s, pressed)
         environment = Environment(user_classes=[ReplayUser])
         runner = _connect(environment, host, port, wait_s)
-        replayer = Replayer(environment, home=home, place=f"{protocol.place_id()} {runner.client_id}")
+        replayer = Replayer(environment, remote=settings, place=f"{protocol.place_id()} {runner.client_id}")
         vigil = Vigil(environment)
         _attend(runner, replayer, vigil, pressed)
         _close(runner, replayer)
@@ -78,7 +89,9 @@ def _await_master(host: str, port: int, wait_s: float, pressed: Callable[[], boo
                 ) from None
             clock.sleep(POLL_S)
         else:
-            return
+            if knock(host, port):
+                return
+            raise _no_master(host, port)
     raise Interrupted("stopped before a master was found")
 
 
@@ -87,9 +100,15 @@ def _connect(environment: Environment, host: str, port: int, wait_s: float) -> W
     try:
         return environment.create_worker_runner(host, port)
     except ConnectionError:
-        raise TargetError(
-            f"what listens at {host}:{port} does not answer as a master", hint="check the port", code="no_master"
-        ) from None
+        raise _no_master(host, port) from None
+
+
+def _no_master(host: str, port: int) -> TargetError:
+    return TargetError(
+        f"what listens at {host}:{port} does not answer as a master with our token would",
+        hint="check the port, and that both sides have the same --token-file, or neither has one",
+        code="no_master",
+    )
 
 
 def _attend(runner: WorkerRunner, replayer: Replayer, vigil: Vigil, pressed: Callable[[], bool]) -> None:

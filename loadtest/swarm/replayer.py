@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -21,11 +21,10 @@ from loadtest.swarm import protocol
 from loadtest.swarm.clocks import ClockOffset
 from loadtest.swarm.courier import Courier
 from loadtest.swarm.protocol import Ack, Assignment, Beat, Claim, Go, Pong, Ready, Stop
-from metrics import rundir
+from loadtest.swarm.remote_settings import RemoteSettings
 
 POLL_S = 0.05
 BEAT_NS = 1_000_000_000
-HOME = Path("runs")  # for the journals of shards that come from another machine
 PRIORITY_CHANGE = -10  # of the nice value, while measuring
 
 
@@ -74,15 +73,20 @@ class Replayer:
     """One per process. It, not a Locust user, owns the sender."""
 
     def __init__(
-        self, environment: Environment, build: BuildShard = build_shard, *, home: Path = HOME, place: str = ""
+        self,
+        environment: Environment,
+        build: BuildShard = build_shard,
+        *,
+        remote: RemoteSettings | None = None,
+        place: str = "",
     ) -> None:
-        """A shard from another place is kept in a folder of `home`; `place` pretends to be elsewhere."""
+        """With `remote` no assignment's path is used, only what was sent along; `place` pretends to be elsewhere."""
         assert environment.runner is not None
         self.stopping = Event()
         self._runner = environment.runner
         self._request = environment.events.request
         self._build = build
-        self._home, self._place = home, place or protocol.place_id()
+        self._remote, self._place = remote, place or protocol.place_id()
         self._claimed = False
         self._assignment: Assignment | None = None
         self._offset = ClockOffset(lambda ping: self._send(protocol.PING, ping))
@@ -137,15 +141,15 @@ class Replayer:
         assignment = protocol.unpack(msg.data, Assignment)
         if self.busy:  # still with an older run: never two senders in one process
             self._report(assignment, error="this worker is still busy with an earlier run")
-        elif assignment.schedule:
+        elif self._remote is not None or assignment.schedule:
             gevent.spawn(self._get_ready, assignment)  # not in here: the clock's answers must get in
         else:
             self._get_ready(assignment)
 
     def _get_ready(self, assignment: Assignment) -> None:
         try:
-            if assignment.schedule:
-                assignment = self._settle(assignment)
+            if self._remote is not None or assignment.schedule:
+                assignment = self._settle(assignment, self._remote or RemoteSettings())
                 self._offset.measure()
             self._shard = self._build(assignment, self._fire)
         except Exception as error:  # a worker must say why it cannot start, whatever the reason
@@ -157,14 +161,13 @@ class Replayer:
         self._nice_before = _enter_measured_window()
         self._send(protocol.READY, Ready(assignment.run, assignment.worker, self._offset.rtt_ns))
 
-    def _settle(self, assignment: Assignment) -> Assignment:
+    def _settle(self, assignment: Assignment, remote: RemoteSettings) -> Assignment:
         """Make a folder of our own for a shard that was sent along, and a courier for its journal."""
-        name = f"{PurePath(assignment.run).name}_worker-{assignment.worker}"
-        self.folder = rundir.create(self._home / name).resolve()
-        schedule, journal = self.folder / rundir.SCHEDULE, rundir.journal_path(self.folder, assignment.worker)
-        schedule.write_bytes(assignment.schedule)
+        assignment = remote.settle(assignment)
+        journal = Path(assignment.journal_path)
+        self.folder = journal.parent
         self._courier = Courier(assignment.run, journal, lambda batch: self._send(protocol.BATCH, batch))
-        return msgspec.structs.replace(assignment, schedule_path=str(schedule), journal_path=str(journal))
+        return assignment
 
     def _on_pong(self, msg: Any, **_: object) -> None:
         self._offset.heard(protocol.unpack(msg.data, Pong))

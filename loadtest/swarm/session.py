@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +23,8 @@ from metrics.records import Outcome, RecordTable
 from metrics.runinfo import RunInfo
 from workloads.schedule import Schedule
 
+N = TypeVar("N", int, float)
+
 
 class Session:
     """The plan of a test and where its run directory is."""
@@ -37,10 +41,10 @@ class Session:
             raise UsageError("no target", hint="give it with --host http://HOST:PORT")
         workload = Workload(
             trace=options.trace,
-            rate_per_s=options.rate,
-            duration_s=options.duration,
-            requests=options.requests,
-            seed=options.seed,
+            rate_per_s=_number(options, "rate", float),
+            duration_s=_number(options, "duration", float),
+            requests=_number(options, "requests", int),
+            seed=_number(options, "seed", int) or 0,
         )
         settings = LoadSettings(SenderOptions(slo=options.slo), workers)
         with LiveTarget(Endpoint.parse(host, model=options.model or None), settings) as target:
@@ -64,6 +68,17 @@ class Session:
         table = merged(self._schedule, self.plan.directory, self.plan.workers)
         finish(self._info, self.plan.directory, Measurement(table, coordinator.stopped_at_s))
         return _exit_code(table, interrupted=coordinator.interrupted)
+
+
+def _number(options: Namespace, name: str, kind: Callable[[str], N]) -> N | None:
+    """An option that the web page may have made a text of; empty is none."""
+    value = getattr(options, name)
+    if value is None or value == "":
+        return None
+    try:
+        return kind(str(value))
+    except ValueError:
+        raise UsageError(f"{name} {value!r} is not a number", hint="correct it and start again") from None
 
 
 def _exit_code(table: RecordTable, *, interrupted: bool) -> ExitCode:

@@ -54,6 +54,8 @@ class Crew:
         self.folder = folder
         self.planned = int(rate * seconds)
         self.run = folder / "run"
+        self.token = folder / "token"
+        self.token.write_text("the-secret-of-this-crew")
         self.port = free_port()
         self._host = host
         self._arrivals = folder / "arrivals.jsonl"
@@ -83,7 +85,7 @@ class Crew:
             [sys.executable, "-P", "-c", MASTER, str(silence_s), "drawn" if drawn else "undrawn"],
             ["--target", url, "--trace", str(self.folder / "trace.jsonl")],
             ["--master", "--expect-workers", str(workers), "--master-bind", f"0.0.0.0:{self.port}"],
-            ["--out", str(self.run), *words],
+            ["--token-file", str(self.token), "--out", str(self.run), *words],
         )
 
     def worker(self, *prefix: str, silence_s: float = 60.0, wait: str = "60s") -> subprocess.Popen[str]:
@@ -92,7 +94,7 @@ class Crew:
         return self._spawn(
             [*prefix, sys.executable, "-P", "-c", WORKER, str(silence_s)],
             ["--master-host", self._host, "--master-port", str(self.port), "--wait", wait],
-            ["--out", str(self.folder / name)],
+            ["--token-file", str(self.token), "--out", str(self.folder / name)],
         )
 
     def _spawn(self, *words: list[str]) -> subprocess.Popen[str]:

@@ -9,17 +9,26 @@ from typing import Any
 
 import pytest
 
-from loadtest.swarm import protocol
+from loadtest.swarm import doorman, protocol
 from loadtest.swarm.doorman import guard, polite
 from loadtest.swarm.protocol import Ping
 
 locusts: Any = importlib.import_module("locust.exception")  # after ours, which keeps it from patching sockets
 
 
-def guarded(receive: Any, handle: Any) -> Any:
-    """A runner of which only those two matter."""
+@pytest.fixture(autouse=True)
+def _no_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no socket here whose connections could be counted."""
+    monkeypatch.setattr(doorman, "Door", lambda _: None)
+
+
+def guarded(receive: Any, handle: Any, reset: Any = None) -> Any:
+    """A runner of which only those matter."""
     runner: Any = SimpleNamespace(
-        server=SimpleNamespace(recv_from_client=receive), handle_message=handle, clients={"worker"}
+        server=SimpleNamespace(recv_from_client=receive),
+        handle_message=handle,
+        reset_connection=reset,
+        clients={"worker"},
     )
     guard(runner)
     return runner
@@ -43,6 +52,18 @@ def test_what_no_decoder_takes_is_one_bad_message(error: Exception) -> None:
     with pytest.raises(locusts.RPCReceiveError, match=str(error)) as caught:
         guarded(raising(error), None).server.recv_from_client()
     assert caught.value.addr is None
+
+
+def test_the_socket_after_a_broken_one_is_guarded_too() -> None:
+    """Locust makes another when its network fails."""
+
+    def reset() -> None:
+        runner.server = SimpleNamespace(recv_from_client=raising(TypeError("two parts")))
+
+    runner = guarded(None, None, reset)
+    runner.reset_connection()
+    with pytest.raises(locusts.RPCReceiveError, match="two parts"):
+        runner.server.recv_from_client()
 
 
 @pytest.mark.parametrize("error", [locusts.RPCError("broken"), locusts.RPCReceiveError("torn", addr="a worker")])
