@@ -61,7 +61,10 @@ def test_the_cluster_expects_as_many_workers_as_it_starts() -> None:
     assert service["metadata"]["name"] == joined["master_host"]
     assert joined["master_port"] == service["spec"]["ports"][0]["port"] == run["ports"][0]["containerPort"]
     assert service["spec"]["selector"] == master["spec"]["template"]["metadata"]["labels"]
-    assert str(joined["master_port"]) == asked["master_bind"].rpartition(":")[2]
+    assert (None, 5557) == (asked["master_bind"], joined["master_port"])  # with a token: all addresses, that port
+    mounts = [part["spec"]["template"]["spec"] for part in (master, workers)]
+    assert all({"name": "token", "secret": {"secretName": "goodput-token"}} in spec["volumes"] for spec in mounts)
+    assert asked["token_file"] == joined["token_file"]
 
 
 def test_the_compose_file_starts_a_whole_run() -> None:
@@ -73,6 +76,7 @@ def test_the_compose_file_starts_a_whole_run() -> None:
     assert asked["expect_workers"] == services["worker"]["deploy"]["replicas"]
     assert "master" == parse(services["worker"]["command"])["master_host"]
     assert asked["target"] == f"http://server:{parse(services['server']['command'])['port']}"
+    assert asked["token_file"] == parse(services["worker"]["command"])["token_file"]
     assert {"server": {"condition": "service_healthy"}} == services["master"]["depends_on"]
     assert f":{parse(services['server']['command'])['port']}/health" in services["server"]["healthcheck"]["test"][-1]
     assert all("ports" not in service for service in services.values())  # nothing is published
@@ -89,6 +93,6 @@ def test_the_image_runs_our_command_as_nobody_special() -> None:
     copied = {word for line in words if line[0] == "COPY" for word in line[1:-1]}
     assert {*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE"} == copied
     # Compose's volume would belong to root, and the run could not be written, without the folder.
-    (volume,) = documents("distributed/compose.yaml")[0]["services"]["master"]["volumes"]
-    assert ["WORKDIR", volume.partition(":")[2].rpartition("/")[0]] in words
-    assert ["RUN", "mkdir", volume.rpartition("/")[2]] in words
+    volumes = documents("distributed/compose.yaml")[0]["services"]["master"]["volumes"]
+    assert all(["WORKDIR", volume.partition(":")[2].rpartition("/")[0]] in words for volume in volumes)
+    assert ["RUN", "mkdir", *(volume.rpartition("/")[2] for volume in volumes)] in words

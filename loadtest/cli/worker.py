@@ -43,11 +43,9 @@ def worker(master_host: str, master_port: int, wait: float, out: Path, token_fil
     from loadtest.cli import output
     from loadtest.swarm.remote import join
     from loadtest.swarm.remote_settings import RemoteSettings
-    from loadtest.swarm.token import Token
 
     json = own.pop("json")
-    token = Token.read(token_file) if token_file is not None else None
-    folder = join(master_host, master_port, RemoteSettings(home=out, **own), token, wait)
+    folder = join(master_host, master_port, RemoteSettings(home=out, **own), token_file, wait)
     if json:
         output.print_json({"journal": str(folder)})
     else:

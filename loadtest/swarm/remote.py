@@ -27,22 +27,22 @@ OWN_FREEZE_NS = 2_000_000_000
 CLOSE_LIMIT_NS = 10_000_000_000
 
 
-def join(host: str, port: int, settings: RemoteSettings, token: Token | None, wait_s: float) -> Path:
+def join(host: str, port: int, settings: RemoteSettings, token_file: Path | None, wait_s: float) -> Path:
     """Take part in one run of the master at `host`; the folder below `settings.home` that holds the journal.
 
     Raises TargetError when there is no master (any more), InvalidError when the run took place without this
     worker or its shard failed, Interrupted when this worker was stopped, UsageError for a master elsewhere without
     a token: whoever answers there would decide what is sent from here.
     """
-    if token is None and not is_loopback(host):
+    if token_file is None and not is_loopback(host):
         raise UsageError(
             f"a master on another machine ({host}) must prove itself",
             hint="give the file that its goodput run --master --token-file made with --token-file",
             code="token_file",
         )
     quiet_locust()
-    use_token(token)
     with interruption() as pressed:
+        use_token(None if token_file is None else _await_token(token_file, wait_s, pressed))
         _await_master(host, port, wait_s, pressed)
         environment = Environment(user_classes=[ReplayUser])
         runner = _connect(environment, host, port, wait_s)
@@ -72,6 +72,14 @@ class Vigil:
             self._heard_ns = now_ns
         self._looked_ns = now_ns
         return now_ns - self._heard_ns > MASTER_SILENCE_NS
+
+
+def _await_token(file: Path, wait_s: float, pressed: Callable[[], bool]) -> Token:
+    """Until the file is there: the master that makes it may start later, beside a folder that both see."""
+    give_up_ns = clock.monotonic_ns() + int(wait_s * 1e9)
+    while not file.exists() and clock.monotonic_ns() < give_up_ns and not pressed():
+        clock.sleep(POLL_S)
+    return Token.read(file)
 
 
 def _await_master(host: str, port: int, wait_s: float, pressed: Callable[[], bool]) -> None:

@@ -65,11 +65,12 @@ class Token:
         """As `read`; where there is no file a fresh token is put into one that only this user can read."""
         if path.exists():
             return Token.read(path)
-        made = Token.fresh()
+        made, whole = Token.fresh(), path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(made.value + "\n")
+            whole.rename(path)  # a worker that waits for the file never reads half of it
         except OSError as error:
             raise _unusable(path, f"cannot be made: {error.strerror}") from None
         return made

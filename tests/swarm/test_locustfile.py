@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +134,17 @@ def test_the_web_page_starts_a_test(server: Server, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([*argv, *asked], env=environment, stderr=subprocess.DEVNULL) as page:
         try:
-            form = f"user_count=1&spawn_rate=1&host={server.url}".encode()
+            # Numbers as the page sends them: texts, and empty where there is none.
+            form = f"user_count=1&spawn_rate=1&host={server.url}&rate=30&requests={COUNT}&duration=&model=".encode()
+            await_page(f"http://127.0.0.1:{port}/stats/requests")
+            strangers: list[tuple[dict[str, str], bytes]] = [
+                ({"Origin": "http://elsewhere.example"}, form),
+                ({"Host": f"rebound.example:{port}"}, form),
+                ({"Sec-Fetch-Site": "cross-site"}, form),
+                ({}, form + b"&out=chosen-by-a-page"),
+            ]
+            for headers, sent in strangers:
+                assert 403 == status(f"http://127.0.0.1:{port}/swarm", sent, headers)
             assert await_page(f"http://127.0.0.1:{port}/swarm", form)["success"]
             give_up = clock.monotonic_ns() + 90_000_000_000
             while not (tmp_path / "run" / rundir.RECORDS).exists():
@@ -144,6 +155,15 @@ def test_the_web_page_starts_a_test(server: Server, tmp_path: Path) -> None:
         finally:
             page.terminate()
     assert "complete" == rundir.read_info(tmp_path / "run").state
+
+
+def status(url: str, form: bytes, headers: dict[str, str]) -> int:
+    """How a page that is up answers."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, form, headers), timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
 
 
 def await_page(url: str, form: bytes | None = None) -> dict[str, Any]:
@@ -157,3 +177,14 @@ def await_page(url: str, form: bytes | None = None) -> dict[str, Any]:
         except OSError:
             assert clock.monotonic_ns() < give_up, "Locust's web page did not come up"
             clock.sleep(0.05)
+
+
+@pytest.mark.live
+def test_other_machines_are_let_in_by_a_token_only(server: Server, tmp_path: Path) -> None:
+    """`--master-bind-host` beyond loopback without one: exit 2 and a sentence, nothing is sent; a bad file likewise."""
+    wide = ("--master", "--expect-workers", "1", "--master-bind-host", "0.0.0.0")
+    for words, said in ((wide, "--token-file"), ((*wide, "--token-file", "nowhere"), "nowhere")):
+        done = locust(tmp_path, server.url, *words)
+        assert 2 == done.returncode, done.stderr
+        assert said in done.stderr
+    assert not (tmp_path / "arrivals").exists()
