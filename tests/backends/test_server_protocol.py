@@ -165,3 +165,45 @@ def test_answer_ids() -> None:
     assert answer_id("chat", None) != answer_id("chat", None)
     assert answer_id("chat", "a\x7fb").startswith("chatcmpl-")
     assert "\x7f" not in answer_id("chat", "a\x7fb")
+
+
+INTEGERS = ("max_tokens", "n", "top_k", "seed", "min_tokens")
+
+
+@pytest.mark.parametrize("value", ["9223372036854775808", "-9223372036854775809", "18446744073709551616", "9" * 400])
+def test_numbers_beyond_a_machine_word_are_400(value: str) -> None:
+    """Every integer of both bodies: what a worker's message cannot carry is refused at the door."""
+    bodies: list[tuple[Api, str]] = [("completions", f'{{"prompt":[1],"{name}":{value}}}') for name in INTEGERS]
+    bodies += [("chat", f'{{"messages":[{{"role":"user","content":"a"}}],"{name}":{value}}}') for name in INTEGERS]
+    bodies += [
+        ("completions", f'{{"prompt":[1,{value}]}}'),
+        ("completions", f'{{"prompt":[[{value}]]}}'),
+        ("completions", f'{{"prompt":[1],"stop_token_ids":[{value}]}}'),
+        ("completions", f'{{"prompt":[1],"best_of":{value}}}'),
+        ("chat", f'{{"messages":[{{"role":"user","content":"a"}}],"max_completion_tokens":{value}}}'),
+    ]
+    for api, body in bodies:
+        with pytest.raises(ApiError) as raised:
+            read_ask(api, body.encode(), model="tiny", max_model_len=CONTEXT)
+        assert 400 == raised.value.status, body
+
+
+def test_the_largest_machine_word_is_a_seed() -> None:
+    """As in vLLM, whose seeds are 64 bits wide."""
+    for seed in (2**63 - 1, -(2**63)):
+        assert seed == ask(prompt=[1], seed=seed).wish.seed
+
+
+def test_a_prompt_without_a_token_is_answered_with_400() -> None:
+    """An empty message where tokens are computed; where they are only counted it counts as one word."""
+    body = b'{"messages":[{"role":"user","content":""}]}'
+    assert 1 == read_ask("chat", body, model="tiny", max_model_len=CONTEXT).prompt_tokens
+    with pytest.raises(ApiError, match="empty") as raised:
+        read_ask("chat", body, model="tiny", max_model_len=CONTEXT, encode=lambda _: [], encode_chat=lambda _: [])
+    assert 400 == raised.value.status
+
+
+@pytest.mark.parametrize("stop", ["", ["x", ""]])
+def test_an_empty_stop_string_is_refused(stop: object) -> None:
+    """It is in every text, so no answer would begin."""
+    assert 400 == refusal(prompt=[1], stop=stop).status

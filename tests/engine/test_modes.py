@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from loadtest.backends.server.engine import Refused
@@ -150,3 +152,53 @@ def test_a_dead_instance_leaves_its_requests_to_the_other() -> None:
         assert [] == stage.leaks()
 
     on_stage("torch:chunked,model=nano,instances=2", play)
+
+
+@pytest.mark.parametrize("deployment", ["torch:chunked,model=nano", "torch:disaggregated,model=nano"])
+def test_a_request_that_cannot_be_handed_over_leaves_nothing(deployment: str) -> None:
+    """Neither a job that counts as waiting for ever nor a block; the next one is answered."""
+
+    def play(stage: Stage) -> None:
+        member = stage.members[0]
+        send = member.send
+
+        def refuse(_: object) -> None:
+            member.send = send  # type: ignore[method-assign]
+            raise OverflowError("too wide for a message")
+
+        for _ in range(3):
+            member.send = refuse  # type: ignore[method-assign]
+            with pytest.raises(OverflowError):
+                stage.ask([1, 2, 3], 5)
+            member.send = send  # type: ignore[method-assign]
+        assert 0 == stage.engine.load().waiting
+        after = stage.ask([1, 2, 3], 5)[1]
+        stage.run(after)
+        assert "length" == after.reason
+        assert [] == stage.leaks()
+
+    on_stage(deployment, play)
+
+
+def test_one_bad_request_does_not_keep_the_others_from_a_new_worker() -> None:
+    """When a worker comes back, what cannot be handed over fails alone; the rest is computed."""
+
+    def play(stage: Stage) -> None:
+        member = stage.members[0]
+        bad, good = stage.ask([1, 2, 3], 5), stage.ask([4, 5], 5)
+        place = stage.engine.place
+
+        def picky(job: Any) -> None:
+            if job.request_id == bad[0]:
+                raise OverflowError("too wide for a message")
+            place(job)
+
+        stage.engine.place = picky
+        stage.kill(member)
+        stage.start(member)
+        stage.run(bad[1], good[1])
+        assert "too wide" in bad[1].failure
+        assert "length" == good[1].reason
+        assert [] == stage.leaks()
+
+    on_stage("torch:chunked,model=nano", play)

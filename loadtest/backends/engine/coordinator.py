@@ -157,7 +157,11 @@ class Coordinator:
         write, now = self._tokenizer.writer(), self._clock.now()
         job = Job(next(self._ids), prompt, output_tokens, sampling, listener, write, wish.stop, now)
         self.jobs[job.request_id] = job
-        self.place(job)
+        try:
+            self.place(job)
+        except BaseException:
+            self.abort(job.request_id)  # nobody would ever end it
+            raise
         return job.request_id
 
     def abort(self, request_id: int) -> None:
@@ -204,7 +208,7 @@ class Coordinator:
         held, self._held = self._held, deque()
         for job in held:
             if job.request_id in self.jobs:
-                self.place(job)
+                self.place_again(job)
 
     def member_gone(self, member: Member) -> None:
         """A worker died, and what it held with it."""
@@ -254,9 +258,17 @@ class Coordinator:
         job.generation += 1
         unseen = not job.tokens and job.attempts == 1
         if unseen or (self.settings.on_worker_failure == "recompute" and job.attempts <= _MAX_ATTEMPTS):
-            self.place(job)
+            self.place_again(job)
         else:
             self.fail(job, "The worker that computed this request died.")
+
+    def place_again(self, job: Job) -> None:
+        """As `place`, for one of many: what is wrong with it fails it alone, and the others go on."""
+        try:
+            self.place(job)
+        except Exception as error:
+            self.withdraw(job)
+            self.fail(job, f"The request could not be handed to a worker: {error}")
 
     def fail(self, job: Job, message: str) -> None:
         """End a request without its tokens."""

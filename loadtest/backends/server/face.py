@@ -174,7 +174,7 @@ class Face(web.Server):
             if on_accepted is not None:
                 await on_accepted()
             await reply.done
-        except (asyncio.CancelledError, ConnectionError):
+        except BaseException:  # the client has gone, mostly; whatever it was, nobody waits for the tokens
             self._engine.abort(request_id)
             self._meters.aborted += 1
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,6 +13,8 @@ from loadtest.backends.server.frames import Api
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default; chat runs to the end of the context
 _ID_CHARACTERS = 128
+# What a machine word holds, and a worker's message with it; a longer number is refused at the door.
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class ApiError(Exception):
@@ -44,25 +46,25 @@ class _Body(msgspec.Struct):
     """
 
     model: str | None = None
-    max_tokens: int | None = None
+    max_tokens: Int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
-    n: int | None = None
+    n: Int | None = None
     top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    min_tokens: int | None = None
+    top_k: Int | None = None
+    seed: Int | None = None
+    min_tokens: Int | None = None
     ignore_eos: bool | None = None
     return_token_ids: bool | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: list[Int] | None = None
     stop: str | list[str] | None = None
 
 
 class CompletionBody(_Body):
-    prompt: str | list[int | str | list[int]] | None = None
+    prompt: str | list[Int | str | list[Int]] | None = None
     echo: bool | None = None
-    best_of: int | None = None
+    best_of: Int | None = None
 
 
 class ContentPart(msgspec.Struct):
@@ -77,7 +79,7 @@ class Message(msgspec.Struct):
 
 class ChatBody(_Body):
     messages: list[Message] = []
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Int | None = None
 
 
 class Ask(msgspec.Struct):
@@ -125,6 +127,8 @@ def read_ask(
         )
     content = _content(request, encode_chat)
     prompt = content if isinstance(content, list) else [] if encode is None else encode(content)
+    if encode is not None and not prompt:  # text without a token, such as an empty message: vLLM's words
+        raise ApiError(400, "The decoder prompt cannot be empty", param="prompt")
     prompt_tokens = count_words(content) if isinstance(content, str) and encode is None else len(prompt)
     _check_options(request)
     return Ask(
@@ -251,6 +255,7 @@ def _wish(request: CompletionBody | ChatBody) -> Wish:
         ("top_p", request.top_p is None or 0 < request.top_p <= 1, "in (0, 1]"),
         ("top_k", request.top_k is None or request.top_k >= -1, "-1, or at least 0"),
         ("min_tokens", request.min_tokens is None or request.min_tokens >= 0, "at least 0"),
+        ("stop", request.stop != "" and "" not in (request.stop or ()), "without empty strings"),
     ):
         if not holds:
             value = getattr(request, name)
