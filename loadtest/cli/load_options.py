@@ -152,7 +152,7 @@ def _refuse_own_fields(text: str, given: dict[str, Any]) -> None:
     """UsageError for body options that a bundled server has no use for."""
     if foreign := [name for name in _OF_THE_BODY if given.get(name)]:
         flag = f"--{foreign[0].replace('_', '-')}"
-        raise UsageError(f"{flag} is for a URL, and {text} is a bundled server, which takes every field of ours")
+        raise UsageError(f"{flag} is for a URL: the bundled {text} speaks plain OpenAI", code="of_a_target")
 
 
 def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:

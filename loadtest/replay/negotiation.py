@@ -188,10 +188,11 @@ class Negotiation:
     def _described(self, form: Form) -> str:
         """What the form goes without."""
         full = self.fullest
-        parts = ["without token ids"] if full.ids and not form.ids else []
-        if form.length != full.length:
-            parts.append(f"{form.length} for {full.length}" if form.length else f"without {full.length}")
-        parts += [f"without {name}" for name in full.fields if name not in form.fields]
+        missing = [_IDS] if full.ids and not form.ids else []
+        missing += [full.length] if full.length and not form.length else []
+        missing += [name for name in full.fields if name not in form.fields]
+        parts = [f"{form.length} for {full.length}"] if form.length not in ("", full.length) else []
+        parts += [f"without {', '.join(missing)}"] if missing else []
         return ", ".join(parts) or "in full"
 
     def _end(self, form: Form, answer: Answer, *, final: bool = False, own_field: str = "") -> Negotiated:

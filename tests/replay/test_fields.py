@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from loadtest.errors import UsageError
@@ -58,6 +59,12 @@ def test_the_rows_own_length_follows_the_new_name(length: int) -> None:
     body = sent(length, api="chat", rename_field=("max_tokens=max_completion_tokens",), drop_field=("min_tokens",))
     assert length == body["max_completion_tokens"]
     assert not {"max_tokens", "min_tokens"} & set(body)
+
+
+def test_workers_get_the_names_too() -> None:
+    """An endpoint travels as JSON."""
+    endpoint = Endpoint.parse("h:1", rename_field=("max_tokens=x",), drop_field=("stream_options.include_usage",))
+    assert endpoint == msgspec.json.decode(msgspec.json.encode(endpoint), type=Endpoint)
 
 
 def test_nested_fields_are_dropped_by_hand() -> None:
