@@ -56,6 +56,8 @@ class EndpointOptions:
     verify: bool = True
     stream: bool = True
     extra_body: tuple[str, ...] = ()
+    rename_field: tuple[str, ...] = ()
+    drop_field: tuple[str, ...] = ()
     path: str = ""
 
     def endpoint(self, url: str) -> Endpoint:

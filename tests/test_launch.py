@@ -267,6 +267,7 @@ def test_the_log_that_an_error_names_is_there(tmp_path: Path, monkeypatch: pytes
 def test_the_options_of_a_request_reach_the_launched_server(tmp_path: Path) -> None:
     """All that `goodput run --target` takes: none is left out without a word."""
     words = ["--api", "chat", "--extra-body", "a=1", "--path", "/own", "--no-stream", "--api-key-env", "KEY"]
+    words += ["--rename-field", "max_tokens=mine", "--drop-field", "min_tokens"]
     words += ["--header", "X: y", "--ca-file", "ca.pem", "--no-verify", "--model", "mine"]
     with launch.make_context("launch", [str(launch_file(tmp_path)), *words]) as context:
         asked = endpoint_of(context.params).endpoint("http://127.0.0.1:1")
@@ -274,6 +275,7 @@ def test_the_options_of_a_request_reach_the_launched_server(tmp_path: Path) -> N
         *(asked.api, asked.extra_body, asked.path),
         *(asked.stream, asked.api_key_env),
     )
+    assert ({"max_tokens": "mine"}, ["min_tokens"]) == (asked.rename, asked.leave_out)
     assert ([("X", "y")], "ca.pem", False, "mine") == (asked.headers, asked.ca_file, asked.verify, asked.model)
 
 

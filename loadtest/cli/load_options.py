@@ -23,7 +23,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
 SHARE_OF_GOODPUT = 0.8
+_OF_THE_BODY = ("extra_body", "rename_field", "drop_field")
 
+_BODY_OPTIONS = (
+    click.option("--extra-body", multiple=True, metavar="K=V|JSON", help="Extra fields of the request body."),
+    click.option("--rename-field", multiple=True, metavar="OLD=NEW", help="A field of the body under another name."),
+    click.option("--drop-field", multiple=True, metavar="NAME", help="Leave a field of the body out."),
+)
 _OPTIONS = (
     click.option("--trace", metavar="NAME|FILE", default="azure-conv", show_default=True, help="What to replay."),
     click.option("--rate", type=float, metavar="R", help="Requests/s.  [default: 80 % of goodput if emulated]"),
@@ -48,6 +54,7 @@ _OPTIONS = (
     click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit."),
     click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]"),
     click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]"),
+    *_BODY_OPTIONS,
     click.option("--api-key-env", metavar="VARIABLE", help="Variable that holds the API key."),
     click.option("--header", "header", type=HEADER, multiple=True, metavar="'NAME: VALUE'", help="Extra header."),
     click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for runs and results."),
@@ -57,7 +64,16 @@ _OPTIONS = (
 
 def load_options(command: F) -> F:
     """All of them, in this order."""
-    for option in reversed(_OPTIONS):
+    return _with(_OPTIONS, command)
+
+
+def body_options(command: F) -> F:
+    """What the user wants otherwise in the body of a request."""
+    return _with(_BODY_OPTIONS, command)
+
+
+def _with(options: tuple[Callable[[F], F], ...], command: F) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -101,7 +117,7 @@ def endpoint_of(given: dict[str, Any]) -> EndpointOptions:
         ca_file=given.get("ca_file") or "",
         verify=not given.get("no_verify"),
         stream=not given.get("no_stream"),
-        extra_body=tuple(given.get("extra_body", ())),
+        **{name: tuple(given.get(name, ())) for name in _OF_THE_BODY},
         path=given.get("path") or "",
     )
 
@@ -112,7 +128,10 @@ def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -
 
     path = Path(text)
     if path.suffix == ".toml" and path.is_file():
-        return launched(path, chosen(given["set_"], name), settings_of(given, slo), endpoint_of(given))
+        side = launched(path, chosen(given["set_"], name), settings_of(given, slo), endpoint_of(given))
+        if isinstance(side, BundledSide):
+            _refuse_own_fields(text, given)
+        return side
     if path.is_dir():
         found = stored(path)
         if found is None:
@@ -123,9 +142,17 @@ def side_of(text: str, given: dict[str, Any], slo: SLO | None, name: str = "") -
         raise UsageError(f"--virtual is for emulated deployments, not for {text}", code="virtual")
     if deployment.url is not None:
         return UrlSide(deployment.label, deployment.url, settings_of(given, slo), endpoint_of(given))
+    _refuse_own_fields(text, given)
     if given["virtual"]:
         return VirtualSide(str(deployment), deployment)
     return BundledSide(str(deployment), deployment, settings_of(given, slo), given["api"], given["model"])
+
+
+def _refuse_own_fields(text: str, given: dict[str, Any]) -> None:
+    """UsageError for body options that a bundled server has no use for."""
+    if foreign := [name for name in _OF_THE_BODY if given.get(name)]:
+        flag = f"--{foreign[0].replace('_', '-')}"
+        raise UsageError(f"{flag} is for a URL: the bundled {text} speaks plain OpenAI", code="of_a_target")
 
 
 def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import master_options, options, require, workload_options
+from loadtest.cli.load_options import body_options
 from loadtest.cli.options import DURATION, HEADER, RULE, TAG
 from loadtest.cli.predicting import foretell, print_beside
 from loadtest.cli.probing import print_table, probing
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 APIS = ("completions", "chat", "llamacpp", "ollama", "ollama-chat")
-_OF_A_TARGET = ("path", "extra_body", "no_stream", "api_key_env", "api_key_file", "ca_file", "no_verify")
+_OF_A_TARGET = (
+    *("path", "extra_body", "rename_field", "drop_field", "no_stream"),
+    *("api_key_env", "api_key_file", "ca_file", "no_verify"),
+)
 _NOWHERE = "http://127.0.0.1"
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
@@ -73,7 +77,7 @@ _DRAIN_PER_TTFT = 20.0
 @click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
 @click.option("--api", type=click.Choice(APIS), help="API to use.  [default: completions]")
 @click.option("--path", metavar="PATH", help="Send there instead of the API's own path.")
-@click.option("--extra-body", multiple=True, metavar="K=V|JSON", help="Extra fields of the request body.")
+@body_options
 @click.option("--no-stream", is_flag=True, help="Ask for answers in one piece; TTFT is then not measurable.")
 @click.option("--api-key-env", metavar="VARIABLE", help="Variable that holds the API key.")
 @click.option("--api-key-file", metavar="FILE", help="Or a file that holds it.")

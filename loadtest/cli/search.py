@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
+from loadtest.cli.load_options import body_options
 from loadtest.cli.options import DURATION, HEADER
 from loadtest.errors import ExitCode, UsageError
 
@@ -62,6 +63,7 @@ PRECISION = {"quick": 6, "precise": 12}
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit.")
 @click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
 @click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]")
+@body_options
 @click.option("--api-key-env", metavar="VARIABLE", help="Variable that holds the API key.")
 @click.option("--header", "header", type=HEADER, multiple=True, metavar="'NAME: VALUE'", help="Extra header.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder.  [default: runs/search/...]")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from loadtest.replay.dialects import Ask
 from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.fields import Body, merged, shaped
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 USER_AGENT = "goodput"
-_PROMPT, _LENGTH = "\0prompt", "\0length"  # marks that no JSON of a user's holds
+PROMPT, LENGTH = "\0prompt", "\0length"  # marks that no JSON of a user's holds
 
 
 class Bodies:
@@ -86,30 +86,23 @@ class RequestBuilder:
         return msgspec.json.encode(self._prompts.text(request_id, tokens, blocks))
 
 
+def body_fields(endpoint: Endpoint) -> Body:
+    """The body's fields with the user's own, and with marks where prompt and length will stand."""
+    return merged(endpoint.dialect.fields(Ask(endpoint.model, PROMPT, LENGTH, endpoint.stream)), endpoint.extra_body)
+
+
 def _template(endpoint: Endpoint) -> bytes:
     """The body with `%(prompt)b` and `%(length)b` where those will stand."""
-    fields = endpoint.dialect.fields(Ask(endpoint.model, _PROMPT, _LENGTH, endpoint.stream))
-    fields = _merged(fields, endpoint.extra_body)
-    body = msgspec.json.encode({name: value for name, value in fields.items() if name not in endpoint.leave_out})
+    body = msgspec.json.encode(shaped(body_fields(endpoint), endpoint.rename, endpoint.leave_out))
     body = body.replace(b"%", b"%%")
-    for mark, slot in ((_PROMPT, b"%(prompt)b"), (_LENGTH, b"%(length)b")):
+    for mark, slot in ((PROMPT, b"%(prompt)b"), (LENGTH, b"%(length)b")):
         body = body.replace(msgspec.json.encode(mark), slot)
     return body
 
 
-def _merged(fields: dict[str, object], own: dict[str, Any]) -> dict[str, object]:
-    """The user's fields win; objects are merged field by field."""
-    merged = dict(fields)
-    for name, value in own.items():
-        ours = merged.get(name)
-        merged[name] = _merged(ours, value) if isinstance(ours, dict) and isinstance(value, dict) else value
-    return merged
-
-
 def request_head(endpoint: Endpoint, method: str, path: str) -> bytes:
     """Request line and headers, up to where a Content-Length would stand."""
-    host = endpoint.origin.partition("://")[2]
-    headers = [("Host", host), ("User-Agent", USER_AGENT), ("Accept-Encoding", "identity")]
+    headers = [("Host", endpoint.authority), ("User-Agent", USER_AGENT), ("Accept-Encoding", "identity")]
     if method == "POST":
         headers.append(("Content-Type", "application/json"))
     key = endpoint.api_key()

@@ -17,9 +17,13 @@ import msgspec
 
 from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import Address
-from loadtest.replay.dialects import DIALECTS, Api, Dialect
+from loadtest.replay.dialects import DIALECTS, Api, Ask, Dialect
+from loadtest.replay.fields import holds, merged, parse_drops, parse_own, parse_renames
 
 PromptForm = Literal["ids", "text", "auto"]
+_PORTS = {"http": 80, "https": 443}
+_EVERYTHING = Ask("model", "prompt", "length", stream=True)
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +44,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     extra_body: dict[str, Any] = {}
     path: str = ""  # overrides the API's own path
-    leave_out: list[str] = []  # body fields this server refuses
+    rename: dict[str, str] = {}  # body fields that go by another name here
+    leave_out: list[str] = []  # body fields that are not sent, by their first names
     addresses: list[tuple[int, list[str | int]]] = []
 
     @staticmethod
@@ -57,18 +62,21 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         prompt_form: PromptForm = "auto",
         stream: bool = True,
         extra_body: tuple[str, ...] = (),
+        rename_field: tuple[str, ...] = (),
+        drop_field: tuple[str, ...] = (),
         path: str = "",
     ) -> Endpoint:
         """Read a target in any of the ways people write it: with or without /v1, a slash, or the full path.
 
-        `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects.
+        `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects, `rename_field`
+        `OLD=NEW` texts.
         """
         text = url.strip() if "://" in url else f"http://{url.strip()}"
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https"):
             raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
         try:
-            port = parts.port or (443 if parts.scheme == "https" else 80)
+            port = parts.port or _PORTS[parts.scheme]
         except ValueError:
             raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
         if not parts.hostname:
@@ -98,15 +106,19 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             ca_file=ca_file,
             verify=verify,
             stream=stream,
-            extra_body=_extra_body(extra_body),
             path=_own_path(path),
+            **_own_fields(found, extra_body, rename_field, drop_field),
         )
 
     @property
     def origin(self) -> str:
         """scheme://host:port, the way it is printed."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says: as every browser and library writes it, without the scheme's own port."""
+        return f"{_bracketed(_ascii(self.host))}{'' if self.port == _PORTS[self.scheme] else f':{self.port}'}"
 
     @property
     def request_path(self) -> str:
@@ -119,6 +131,28 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def dialect(self) -> Dialect:
         return DIALECTS[self.api]
+
+    @property
+    def length_field(self) -> str:
+        """The body field that carries each row's own output length; "" when none does."""
+        name = next(iter(self.dialect.lengths), "")
+        sent_as = self.rename.get(name, name)
+        hidden = any(text in self.leave_out or holds(self.extra_body, text) for text in (name, sent_as))
+        return "" if hidden else sent_as
+
+    @property
+    def own_length(self) -> str:
+        """The user's own field with one output length for all; "" when there is none."""
+        own = (name for name in self.dialect.lengths if self.extra_body.get(name) is not None)
+        return next(own, "")
+
+    @property
+    def credential(self) -> str:
+        """In words, what the requests show: the name of the key's place, never the key."""
+        if self.api_key_env or self.api_key_file:
+            return f"with the key from {self.api_key_env or self.api_key_file}"
+        shown = [name for name, _ in self.headers if name.lower() in _KEY_HEADERS]
+        return f"with the header {shown[0]} of --header" if shown else "without a key"
 
     @property
     def choices(self) -> int:
@@ -170,6 +204,28 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
+def _own_fields(
+    api: Api, extra_body: tuple[str, ...], rename_field: tuple[str, ...], drop_field: tuple[str, ...]
+) -> dict[str, Any]:
+    """What the user wants otherwise in the body; a name that no request has is a mistake."""
+    fields, own = DIALECTS[api].fields(_EVERYTHING), parse_own(extra_body)
+    body, prompt_field = merged(fields, own), next(iter(fields))
+    renames, drops = parse_renames(rename_field, body), parse_drops(drop_field, body, prompt_field)
+    return {"extra_body": own, "rename": renames, "leave_out": drops}
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _ascii(host: str) -> str:
+    """A host's name as it goes over the wire; the zone of an address is this machine's own affair."""
+    try:
+        return host.partition("%")[0].encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
 def _base_path(path: str, api: Api | None) -> tuple[str, Api]:
     """The path without the API's own part, and the API: the one asked for, else the one the full path names."""
     base = "/" + "/".join(part for part in path.split("/") if part)
@@ -200,35 +256,6 @@ def _own_path(path: str) -> str:
     if path and (not path.startswith("/") or any(c.isspace() for c in path)):
         raise UsageError(f"the path {path[:60]!r} does not start with a slash", hint="write --path /v2/generate")
     return path
-
-
-def _extra_body(texts: tuple[str, ...]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if text.lstrip().startswith("{"):
-            fields |= _json_object(text)
-        elif equals and name.strip():
-            fields[name.strip()] = _json_or_text(value)
-        else:
-            raise UsageError(f"the body field {text[:60]!r} is neither K=V nor a JSON object")
-    return fields
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        document = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"the body fields {text[:60]!r} are not valid JSON: {error}") from None
-    assert isinstance(document, dict)  # it starts with a brace
-    return document
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        return value
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -12,9 +12,12 @@ import msgspec
 
 from loadtest import clock
 from loadtest.errors import TargetError
+from loadtest.replay import refusal
 from loadtest.replay.answer import MAX_TOKENS, Answer, EventTooLargeError, FramingError
 from loadtest.replay.bodies import RequestBuilder, request_head
+from loadtest.replay.complaint import complaint_about, concessions, fields_facts, unauthorized
 from loadtest.replay.endpoint import Endpoint
+from loadtest.replay.negotiation import OUTPUT_TOKENS, Negotiated, Negotiation
 from loadtest.replay.redirect import moved, next_hop
 from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.tls import context, wrap_blocking
@@ -24,9 +27,8 @@ from workloads.schedule import Schedule
 
 Scalar = str | int | float | bool | None
 PROBE_PROMPT_TOKENS = 8
-PROBE_OUTPUT_TOKENS = 2
+PROBE_OUTPUT_TOKENS = OUTPUT_TOKENS
 EXCHANGE_LIMIT_S = 60.0  # one answer altogether: each piece of it may be in time, and the whole never end
-_REFUSED = (400, 415, 422)
 
 
 class Preflight(msgspec.Struct, kw_only=True):
@@ -90,10 +92,14 @@ def _reason(error: OSError | None) -> str:
 def _list_models(learnt: Preflight, timeout_s: float) -> None:
     endpoint = learnt.endpoint
     answer = _exchange(endpoint, request_head(endpoint, "GET", endpoint.models_path) + b"\r\n", timeout_s)
-    _refuse_auth(endpoint, answer)
+    where = f"{endpoint.origin}{endpoint.models_path}"
+    if refusal.unauthorized(answer) and not endpoint.model:
+        error = unauthorized(endpoint, f"the model list {where}", answer)
+        error.hint += "; a key that may not list models needs --model NAME"
+        raise error
     models = dict(_models(answer)) if answer.status == 200 else {}
     if not models:
-        learnt.warnings.append(f"{endpoint.origin}{endpoint.models_path} lists no models")
+        learnt.warnings.append(_no_list(where, answer))
         return
     first = next(iter(models))
     learnt.facts["models"] = ", ".join(list(models)[:5])[:200]
@@ -104,6 +110,14 @@ def _list_models(learnt: Preflight, timeout_s: float) -> None:
     length = models.get(learnt.endpoint.model)
     if length is not None:
         learnt.facts["max_model_len"] = length
+
+
+def _no_list(where: str, answer: Answer) -> str:
+    if answer.accepted:
+        return f"{where} lists no models"
+    what = f"answers {answer.status}" if answer.status else "does not answer"
+    said = answer.error_message()
+    return f"there is no list of models: {where} {what}{': ' if said else ''}{said}"
 
 
 def _models(answer: Answer) -> Iterator[tuple[str, int | None]]:
@@ -137,85 +151,61 @@ def _check_context(learnt: Preflight, schedule: Schedule | None) -> None:
         learnt.warnings.append(f"{over} of {len(schedule)} requests exceed the model's context of {limit:,} tokens")
 
 
-# --- one tiny request --------------------------------------------------------------------------------------------
+# --- tiny requests -----------------------------------------------------------------------------------------------
 
 
 def _probe(learnt: Preflight, timeout_s: float) -> None:
-    """Send the plainest request in the form the load will have; give up what the server refuses, one by one."""
-    answer = Answer(learnt.endpoint.dialect)
-    for candidate in _candidates(learnt.endpoint):
-        answer = _followed(learnt, candidate, _probe_request(candidate), timeout_s)
-        _refuse_auth(candidate, answer)
-        if answer.status not in _REFUSED:
-            learnt.endpoint = candidate
-            break
-    _judge(learnt, answer)
+    """Find the form of a request that the server takes, and learn from its answer."""
+
+    def send(endpoint: Endpoint, output_tokens: int) -> Answer:
+        prompts = Prompts(0, f"preflight {clock.monotonic_ns()}")
+        request = RequestBuilder(endpoint, prompts).build(0, PROBE_PROMPT_TOKENS, output_tokens)
+        return _followed(learnt, endpoint, request, timeout_s)
+
+    found = Negotiation(learnt.endpoint, send).run()
+    learnt.endpoint = found.endpoint
+    if len(found.tried) > 1:
+        learnt.facts["probes"] = "; ".join(found.tried)[:1000]
+    complaint = complaint_about(found, str(learnt.facts.get("models", "")))
+    if complaint is not None:
+        raise complaint
+    _judge(learnt, found)
 
 
-def _candidates(endpoint: Endpoint) -> Iterator[Endpoint]:
-    """From the fullest request to the barest."""
-    dialect = endpoint.dialect
-    forms = ["ids", "text"] if endpoint.prompt_form == "auto" and dialect.takes_ids else []
-    fixed = "text" if endpoint.prompt_form == "auto" else endpoint.prompt_form
-    for given_up in range(len(dialect.optional) + 1):
-        for form in forms or [fixed]:
-            leave_out = list(dialect.optional[:given_up])
-            yield msgspec.structs.replace(endpoint, prompt_form=form, leave_out=leave_out)
+def _endless(endpoint: Endpoint) -> bool:
+    """No output length is asked for: an answer may never end."""
+    return not endpoint.length_field and not endpoint.own_length
 
 
-def _probe_request(endpoint: Endpoint) -> bytes:
-    prompts = Prompts(0, f"preflight {clock.monotonic_ns()}")
-    return RequestBuilder(endpoint, prompts).build(0, PROBE_PROMPT_TOKENS, PROBE_OUTPUT_TOKENS)
-
-
-def _judge(learnt: Preflight, answer: Answer) -> None:
-    endpoint, facts = learnt.endpoint, learnt.facts
-    message = answer.error_message()
-    if answer.status == 404:
-        raise TargetError(
-            f"{endpoint.url} answers 404: {message or 'not found'}",
-            hint=f"the server lists these models: {facts['models']}" if "models" in facts else "check URL and model",
-            code="model_not_found" if "model" in message.lower() else "not_found",
-        )
-    if answer.status in _REFUSED:
-        raise TargetError(
-            f"{endpoint.url} refuses a plain request with {answer.status}: {message}",
-            hint="see --api, --model and --extra-body",
-            code="refused",
-        )
-    if answer.outcome() != Outcome.OK:
-        what = f"status {answer.status}" if answer.status else "no answer"
-        learnt.warnings.append(f"the probe request failed ({message or what}); the run goes on")
+def _judge(learnt: Preflight, found: Negotiated) -> None:
+    endpoint, facts, answer = found.endpoint, learnt.facts, found.answer
+    facts |= fields_facts(found)
+    learnt.warnings.extend(concessions(found))
+    cut_short = found.accepted and _endless(endpoint)
+    if answer.outcome() != Outcome.OK and not cut_short:
+        what = answer.error_message() or (f"status {answer.status}" if answer.status else "no answer")
+        learnt.warnings.append(f"the probe request failed ({what}); the run goes on")
         return
     facts["prompt_form"] = endpoint.prompt_form
     facts["streams"] = answer.streamed
     if endpoint.stream and not answer.streamed:
         learnt.warnings.append("the server answers in one piece although a stream was asked for: TTFT has no meaning")
-    facts["reports_usage"] = answer.usage_tokens >= 0
-    facts["obeys_length"] = answer.output_tokens == PROBE_OUTPUT_TOKENS
+    if not cut_short:
+        facts["reports_usage"] = answer.usage_tokens >= 0
+        facts["obeys_length"] = answer.output_tokens == found.output_tokens
     facts["server"] = answer.headers.get("server", "")[:80]
-    if endpoint.leave_out:
-        facts["fields_refused"] = ", ".join(endpoint.leave_out)
-        learnt.warnings.append(f"the server refuses {', '.join(endpoint.leave_out)}: answers may be shorter than asked")
     if 0 <= answer.prompt_tokens != PROBE_PROMPT_TOKENS:
         facts["probe_prompt_tokens"] = answer.prompt_tokens
-
-
-def _refuse_auth(endpoint: Endpoint, answer: Answer) -> None:
-    if answer.status in (401, 403):
-        reason = answer.error_message() or "no reason given"
-        raise TargetError(
-            f"{endpoint.origin} refuses the request with {answer.status}: {reason}",
-            hint="give the key with --api-key-env NAME",
-            code="unauthorized",
-        )
 
 
 # --- a blocking exchange -----------------------------------------------------------------------------------------
 
 
-def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
-    """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer."""
+def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float, *, endless: bool = False) -> Answer:
+    """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer.
+
+    Of an `endless` one, whose length was not asked for, the first token is enough.
+    """
     answer = Answer(endpoint.dialect, stream_asked=endpoint.stream)
     address = endpoint.address_list()[0]
     give_up_ns = clock.monotonic_ns() + int(EXCHANGE_LIMIT_S * 1e9)
@@ -225,7 +215,7 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
             raw.connect(address.sockaddr)
             with wrap_blocking(endpoint, raw) as sock:
                 sock.sendall(request)
-                while not answer.complete:
+                while not answer.complete and not (endless and answer.event_reads):
                     if clock.monotonic_ns() > give_up_ns:
                         raise OSError(f"no end of an answer within {EXCHANGE_LIMIT_S:g} s")
                     data = sock.recv(65536)
@@ -242,12 +232,12 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
 
 def _followed(learnt: Preflight, endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
     """As `_exchange`, along redirects, which the user should know of: each costs a round trip in every request."""
-    here, redirects = endpoint, 0
-    answer = _exchange(here, request, timeout_s)
+    here, redirects, endless = endpoint, 0, _endless(endpoint)
+    answer = _exchange(here, request, timeout_s, endless=endless)
     while hop := next_hop(here, answer.status, answer.headers.get("location", ""), redirects):
         redirects += 1
         here, request = hop, moved(request, hop)
-        answer = _exchange(here, request, timeout_s)
+        answer = _exchange(here, request, timeout_s, endless=endless)
     if redirects:
         learnt.facts["redirected_to"] = here.url
         warning = f"every request is redirected to {here.url}: name it as the target, or the detour is measured too"

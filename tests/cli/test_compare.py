@@ -86,6 +86,8 @@ def test_the_servers_own_view_of_each_side_is_in_the_page(elsewhere: Path) -> No
         ([A, "."], "not_a_run"),
         ([A, "emulated:chunkd"], "bad_deployment"),
         ([A, B, "--virtual", "--metric", "ttft"], "bad_metric"),
+        ([A, B, "--virtual", "--drop-field", "min_tokens"], "of_a_target"),
+        ([A, B, "--extra-body", "top_k=1"], "of_a_target"),
         ([A, B, "--virtual", "--rate", "nan"], "not_positive"),
         ([A, B, "--metrics-url", "http://127.0.0.1:1/metrics"], "metrics_url"),
         ([A, B, "--metrics-url", "C.http://127.0.0.1:1/metrics"], "metrics_url"),

@@ -39,6 +39,8 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
         (["--abort-on", "nonsense"], "bad_rule"),
         (["--extra-body", "word"], "usage"),
         (["--extra-body", "{bad"], "usage"),
+        (["--drop-field", "max_token"], "usage"),
+        (["--rename-field", "max_tokens"], "usage"),
         (["--target", "ftp://host"], "usage"),
         (["--target", "http://h", "--backend", "emulated:chunked"], "one_of"),
         (["--backend", "emulated:nix"], "bad_deployment"),

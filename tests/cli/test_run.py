@@ -184,7 +184,7 @@ def test_text_on_stdout_progress_on_stderr(scripted: Callable[..., Any], tmp_pat
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("always", ["reset", "close", 500])
+@pytest.mark.parametrize("always", ["reset", "close", 503])
 def test_every_request_failed(always: str | int, scripted: Callable[..., Any], tmp_path: Path) -> None:
     """The server's evidence is written and reported; the exit code says that there is nothing to judge."""
     with scripted(always=always) as url:
@@ -193,6 +193,19 @@ def test_every_request_failed(always: str | int, scripted: Callable[..., Any], t
     assert "every request failed" in stderr
     assert 0.0 == json.loads(stdout)["attainment"]["share"]
     assert (tmp_path / "r" / "report.html").exists()
+
+
+@pytest.mark.live
+def test_what_can_only_fail_is_not_sent(scripted: Callable[..., Any], tmp_path: Path) -> None:
+    """500 to every form of a request: exit 5 with what the server says, and nothing of the schedule."""
+    log = tmp_path / "arrivals"
+    with scripted(always=500, log=str(log)) as url:
+        code, stdout, _ = played(f"--target {url} --requests 3 --rate 20 --json", tmp_path / "r")
+    assert ExitCode.TARGET == code
+    error = json.loads(stdout)["error"]
+    assert "refused" == error["code"]
+    assert "with 500: scripted 500" in error["message"]
+    assert all(16 > json.loads(line)["max_tokens"] for line in (log.read_text().splitlines() if log.exists() else []))
 
 
 @pytest.mark.live

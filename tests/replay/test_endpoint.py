@@ -65,6 +65,33 @@ def test_own_headers_replace_ours_and_cannot_smuggle() -> None:
             Endpoint.parse("h:1", headers=(bad,))
 
 
+@pytest.mark.parametrize(
+    ("target", "host"),
+    [
+        ("http://localhost", "localhost"),
+        ("localhost:80", "localhost"),
+        ("https://api.example.com", "api.example.com"),
+        ("https://api.example.com:443/v1", "api.example.com"),
+        ("http://h:443", "h:443"),
+        ("https://h:80", "h:80"),
+        ("http://h:8000", "h:8000"),
+        ("http://[::1]", "[::1]"),
+        ("https://[2001:db8::1]:443", "[2001:db8::1]"),
+        ("http://[::1]:8000", "[::1]:8000"),
+        ("http://[fe80::1%eth0]:8000", "[fe80::1]:8000"),
+        ("http://127.0.0.1", "127.0.0.1"),
+        ("http://B\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example", "xn--bcher-kva.example"),
+    ],
+)
+def test_host_is_what_every_client_sends(target: str, host: str) -> None:
+    """Without the scheme's own port: ingresses match the name exactly. The user's own still wins."""
+    head = request_head(Endpoint.parse(target), "GET", "/")
+    assert [f"Host: {host}".encode()] == [line for line in head.split(b"\r\n") if line.startswith(b"Host")]
+    own = request_head(Endpoint.parse(target, headers=("host: mine:80",)), "GET", "/")
+    assert b"host: mine:80\r\n" in own
+    assert b"Host:" not in own
+
+
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_requests_are_valid_json_of_the_exact_length(api: str) -> None:
     """The body says what was planned: prompt length, output length, streaming with usage."""

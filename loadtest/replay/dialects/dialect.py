@@ -56,4 +56,5 @@ class Dialect:
     models_path: str = "/models"
     takes_ids: bool = False  # a prompt may be a list of token ids
     json_lines: bool = False  # one JSON document a line instead of server-sent events
-    optional: tuple[str, ...] = ()  # fields a strict server may refuse, the first to be given up first
+    lengths: tuple[str, ...] = ()  # names of the field with the output length; the first is the one in `fields`
+    optional: tuple[str, ...] = ()  # fields a strict server may refuse, the ones most worth having first

@@ -62,4 +62,12 @@ def _fields(ask: Ask) -> dict[str, object]:
     }
 
 
-COMPLETION = Dialect("/completion", _fields, read, models_path="/v1/models", takes_ids=True)
+COMPLETION = Dialect(
+    "/completion",
+    _fields,
+    read,
+    models_path="/v1/models",
+    takes_ids=True,
+    lengths=("n_predict",),
+    optional=("ignore_eos", "temperature"),
+)

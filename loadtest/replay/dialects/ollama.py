@@ -5,6 +5,8 @@ Ollama cannot be told to ignore an end-of-sequence token, so answers may be shor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from loadtest.replay.dialects.dialect import Ask, Dialect, Piece
@@ -69,5 +71,17 @@ def _chat(ask: Ask) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": ask.prompt}], **_common(ask)}
 
 
-GENERATE = Dialect("/api/generate", _generate, read, models_path="/api/tags", json_lines=True)
-CHAT = Dialect("/api/chat", _chat, read, models_path="/api/tags", json_lines=True)
+def _dialect(path: str, fields: Callable[[Ask], dict[str, object]]) -> Dialect:
+    return Dialect(
+        path,
+        fields,
+        read,
+        models_path="/api/tags",
+        json_lines=True,
+        lengths=("options.num_predict",),
+        optional=("options.temperature",),
+    )
+
+
+GENERATE = _dialect("/api/generate", _generate)
+CHAT = _dialect("/api/chat", _chat)

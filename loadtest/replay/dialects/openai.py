@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from loadtest.replay.dialects.dialect import Ask, Dialect, Piece, Spans
+from loadtest.replay.dialects import asking
+from loadtest.replay.dialects.dialect import Dialect, Piece, Spans
 
 DONE = b"[DONE]"
 # How servers say that they gave an answer up: vLLM and SGLang, OpenRouter, DeepSeek.
@@ -283,25 +284,7 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-# --- asking --------------------------------------------------------------------------------------------------------
-
-
-def _common(ask: Ask) -> dict[str, object]:
-    """`min_tokens` beside `max_tokens`, where it is taken: the trace says how long an answer is."""
-    fields: dict[str, object] = {"max_tokens": ask.max_tokens, "min_tokens": ask.max_tokens}
-    fields |= {"model": ask.model} if ask.model else {}
-    fields |= {"stream": ask.stream, "ignore_eos": True, "temperature": 0.0}
-    return fields | ({"stream_options": {"include_usage": True}} if ask.stream else {})
-
-
-def _completion(ask: Ask) -> dict[str, object]:
-    return {"prompt": ask.prompt, **_common(ask)}
-
-
-def _chat(ask: Ask) -> dict[str, object]:
-    return {"messages": [{"role": "user", "content": ask.prompt}], **_common(ask)}
-
-
-_OPTIONAL = ("min_tokens", "ignore_eos", "stream_options")
-COMPLETIONS = Dialect("/completions", _completion, read, "/v1", takes_ids=True, optional=_OPTIONAL)
-CHAT = Dialect("/chat/completions", _chat, read, "/v1", optional=_OPTIONAL)
+COMPLETIONS = Dialect(
+    "/completions", asking.completion, read, "/v1", takes_ids=True, lengths=asking.LENGTHS, optional=asking.OPTIONAL
+)
+CHAT = Dialect("/chat/completions", asking.chat, read, "/v1", lengths=asking.LENGTHS, optional=asking.OPTIONAL)
