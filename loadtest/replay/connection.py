@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from loadtest import clock
@@ -24,6 +25,7 @@ LARGE_READ_BYTES = 4 * 1024
 MAX_READS_KEPT = 128
 READ_ROOMS = [READ_ROOM]
 LAST_CHUNK = b"0\r\n\r\n"
+SENT_AT_ONCE_BYTES = 256 * 1024  # of a long request: a fraction of a millisecond, also through TLS
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY)
 
 
@@ -54,6 +56,7 @@ class Connection:
 
     __slots__ = (
         "_owner",
+        "_pieces",
         "_reactor",
         "_read_handle",
         "_recvmsg_into",
@@ -63,9 +66,9 @@ class Connection:
         "decode_soon",
         "exchange",
         "idle_since_ns",
-        "last_read_ns",
         "open",
         "opened_ns",
+        "place",
         "queued",
         "reads",
         "sock",
@@ -79,8 +82,10 @@ class Connection:
         self.open = self.queued = False
         self.decode_soon = True
         self.uses = 0
-        self.connect_ns = self.last_read_ns = self.idle_since_ns = 0
+        self.place = 0  # of its address among the target's
+        self.connect_ns = self.idle_since_ns = 0
         self._unsent: memoryview | None = None
+        self._pieces: deque[bytes] = deque()  # of a long request, still to be sent
         self._read_handle: Handle | None = None
         self.opened_ns = clock.monotonic_ns()
         self.sock = socket.socket(address.family, socket.SOCK_STREAM)
@@ -94,21 +99,36 @@ class Connection:
             raise OSError(code, os.strerror(code))
         self._write_handle: Handle | None = reactor.on_writable(self.sock.fileno(), self._writable)
 
+    @property
+    def sending(self) -> bool:
+        """A part of the last request has not left yet."""
+        return self._unsent is not None or bool(self._pieces)
+
     def send(self, data: bytes) -> int:
         """Hand `data` to the kernel, the rest of it as the socket drains; returns the stamp taken just before."""
         now = clock.monotonic_ns()
-        self.last_read_ns = now
+        if self._unsent is not None:  # TLS has a word of its own to say
+            self._unsent = memoryview(bytes(self._unsent) + data)
+            return now
         try:
             sent = self.sock.send(data)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             broken = error
+            self._pieces.clear()
             self._reactor.soon(lambda: self._owner.lost(self, broken))
             return now
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
             self._write_handle = self._reactor.on_writable(self.sock.fileno(), self._writable)
+        return now
+
+    def send_pieces(self, pieces: tuple[bytes, ...]) -> int:
+        """As `send`, a part of them at each turn of the loop."""
+        now = clock.monotonic_ns()
+        self._pieces.extend(pieces)
+        self._send_on()
         return now
 
     def close(self) -> None:
@@ -118,6 +138,7 @@ class Connection:
             if handle is not None:
                 handle.stop()
         self._read_handle = self._write_handle = None
+        self._pieces.clear()
         self.sock.close()
 
     def _writable(self) -> None:
@@ -138,6 +159,7 @@ class Connection:
         self._owner.connected(self)
 
     def _drain(self) -> None:
+        """The socket took no more and now does: what is left of a send, then the pieces behind it."""
         assert self._unsent is not None
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent) :]
@@ -150,6 +172,19 @@ class Connection:
         if not self._unsent:
             self._unsent = None
             self._stop_writing()
+            if self._pieces:
+                self._send_on()
+
+    def _send_on(self) -> None:
+        """Send pieces until the socket takes no more, or others should have their turn."""
+        sent = 0
+        while self._pieces and self._unsent is None and self.open:
+            if sent >= SENT_AT_ONCE_BYTES:
+                self._reactor.soon(self._send_on)
+                return
+            piece = self._pieces.popleft()
+            sent += len(piece)
+            self.send(piece)
 
     def _stop_writing(self) -> None:
         if self._write_handle is not None:
@@ -167,7 +202,6 @@ class Connection:
         if not length:
             self._owner.lost(self, None)
             return
-        self.last_read_ns = now
         data, reads = READ_ROOM[:length].tobytes(), self.reads
         reads.append((now, ancillary[0][2] if ancillary else NO_STAMP, data))
         if length == READ_BYTES:

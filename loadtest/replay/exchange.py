@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loadtest.replay.answer import Answer
+    from loadtest.replay.bodies import Request
     from loadtest.replay.connection import Connection
     from loadtest.replay.endpoint import Endpoint
 
@@ -27,7 +28,7 @@ class Exchange:
         "sent_ns",
     )
 
-    def __init__(self, index: int, request: bytes, answer: Answer) -> None:
+    def __init__(self, index: int, request: Request, answer: Answer, queue_ns: int = 0) -> None:
         self.index = index  # row of the worker's shard
         self.request = request
         self.answer = answer
@@ -35,7 +36,7 @@ class Exchange:
         self.connection: Connection | None = None
         self.sent_ns = 0
         self.connect_ns = -1  # connection set-up, when this request was the connection's first
-        self.queue_ns = 0  # waited for a slot under --max-in-flight
+        self.queue_ns = queue_ns  # waited for a slot under --max-in-flight
         self.attempts = self.reconnects = self.redirects = 0
 
     @property

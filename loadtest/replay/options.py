@@ -13,8 +13,9 @@ from loadtest.replay.tally import Seen
 class SenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to behave towards a server; times in seconds."""
 
-    idle_timeout_s: float = 60.0  # between bytes, once the first token has come
-    drain_limit_s: float = 60.0  # after the last instant of the schedule, for everything
+    idle_timeout_s: float = 60.0  # between tokens, once the first has come
+    drain_limit_s: float = 60.0  # after the last instant of the schedule, for what makes no progress
+    drain_total_s: float | None = None  # and for everything, where the user sets an end
     max_lateness_s: float = 2.0
     max_in_flight: int | None = None
     spin_us: int = 0

@@ -1,4 +1,4 @@
-"""Connections of one worker: opened just before they are needed, reused while the server still holds them.
+"""Connections of one worker: reused while the server still holds them, and spread over all of its addresses.
 
 Nothing here limits concurrency: when no idle connection is left, one is opened.
 """
@@ -10,95 +10,144 @@ from collections.abc import Callable
 
 from loadtest import clock
 from loadtest.replay.connection import Connection
+from metrics.records import WorkerStats
 
 # Servers close idle connections, the common ones after 5 s (uvicorn, Node.js); older ones are not worth the race.
 MAX_IDLE_NS = 4_000_000_000
 BACK_OFF_NS = 1_000_000_000
-RETURNS_LOOKS = 20
 DROPS_PER_LOOK = 16
-LEAST_READY, LEAST_SHARE = 8, 8  # whatever comes back: eight, and an eighth of what is due
+SETUPS_KEPT = 9
 
 
 class ConnectionPool:
-    """Idle connections, last used first, and those still being opened without a request."""
+    """Idle connections, the longest idle first, and those still being opened without a request.
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    The next connection to be used belongs to the next of the server's `places` addresses, round and round: each gets
+    its share of the requests, however few connections there are.
+    """
+
+    def __init__(self, connect: Callable[[int], Connection], places: int = 1, setup_ns: int = 0) -> None:
+        """`connect` opens one to the address at a place; `setup_ns` is what setting one up took before the load."""
         self._connect = connect
-        self._idle: list[Connection] = []
-        self._opening: set[Connection] = set()
-        self.opened = self.reused = self.given_back = self.missing = 0
-        self._given_back_before: deque[int] = deque(maxlen=RETURNS_LOOKS)  # at each of the last looks
+        self._idle: list[deque[Connection]] = [deque() for _ in range(places)]
+        self._opening: list[set[Connection]] = [set() for _ in range(places)]
+        self._setups_ns: deque[int] = deque([setup_ns] if setup_ns else [], maxlen=SETUPS_KEPT)
+        self._turn = 0
         self._not_ahead_before_ns = 0
+        self.opened = self.reused = self.idle_most = 0
 
-    def look_ahead(self, due: int) -> None:
-        """Find how many connections are `missing` for the `due` requests; `open_next` opens them one by one.
+    @property
+    def setup_ns(self) -> int:
+        """How long setting up a connection takes, TLS included: the median of the last ones; 0 before any."""
+        return sorted(self._setups_ns)[len(self._setups_ns) // 2] if self._setups_ns else 0
 
-        Called at even intervals, with what is due within RETURNS_LOOKS of them. As many as came back within the last
-        RETURNS_LOOKS will come back again: a thousand short requests a second need fifty connections, not a thousand.
-        """
-        self._drop_stale()
-        returns = self.given_back - (self._given_back_before[0] if self._given_back_before else 0)
-        self._given_back_before.append(self.given_back)
-        wanted = max(due - returns, min(due, LEAST_READY + due // LEAST_SHARE))
-        backing_off = clock.monotonic_ns() < self._not_ahead_before_ns
-        self.missing = 0 if backing_off else max(wanted - len(self._idle) - len(self._opening), 0)
+    def missing(self, due: int) -> int:
+        """How many of the next `due` requests would find no connection; 0 while a server refuses connections."""
+        if due <= 0 or clock.monotonic_ns() < self._not_ahead_before_ns:
+            return 0
+        places = len(self._idle)
+        if places == 1:
+            return max(due - len(self._idle[0]) - len(self._opening[0]), 0)
+        return sum(max(self._share(place, due) - self._there(place), 0) for place in range(places))
 
-    def open_next(self) -> None:
-        """Open one of the missing connections; errors wait for the request that needs it."""
+    def open_ahead(self, due: int) -> bool:
+        """Open one of those that are missing; False when the kernel refuses, which waits for the request's own try."""
+        places = len(self._idle)
+        wanting = (place % places for place in range(self._turn, self._turn + places))
+        place = next((place for place in wanting if self._share(place, due) > self._there(place)), None)
+        if place is None:
+            return False
         try:
-            self._opening.add(self.open())
-            self.missing -= 1
+            self._opening[place].add(self._open(place))
         except OSError:
-            self.missing = 0
-
-    def open(self) -> Connection:
-        """A new connection, still connecting; raises OSError when the kernel refuses at once."""
-        connection = self._connect()
-        self.opened += 1
-        return connection
+            return False
+        return True
 
     def take(self) -> Connection | None:
-        """A usable idle connection, else one that is being opened (its `open` is False), else None."""
-        if self._idle and self._idle[-1].idle_since_ns >= clock.monotonic_ns() - MAX_IDLE_NS:
-            connection = self._idle.pop()
-            self.reused += connection.uses > 0
-            return connection
-        return self._opening.pop() if self._opening else None
+        """A usable idle connection to the next address, else one being opened (its `open` is False), else None."""
+        idle, opening = self._idle[self._turn], self._opening[self._turn]
+        stale_ns = clock.monotonic_ns() - MAX_IDLE_NS
+        while idle:
+            connection = idle.popleft()
+            if connection.idle_since_ns >= stale_ns:
+                self.reused += connection.uses > 0
+                self._next_turn()
+                return connection
+            connection.close()
+        if opening:
+            self._next_turn()
+            return opening.pop()
+        return None
+
+    def open(self) -> Connection:
+        """A new connection to the next address, still connecting; raises OSError when the kernel refuses at once."""
+        place = self._turn
+        self._next_turn()
+        return self._open(place)
 
     def established(self, connection: Connection) -> bool:
-        """A connection came up: True when it was opened ahead and is now idle."""
-        if connection not in self._opening:
+        """A connection came up; True when nobody waited for it, and it is now idle."""
+        self._setups_ns.append(connection.connect_ns)
+        if connection not in self._opening[connection.place]:
             return False
-        self._opening.discard(connection)
+        self._opening[connection.place].discard(connection)
         self.give_back(connection)
         return True
 
     def give_back(self, connection: Connection) -> None:
         """The connection carries nothing now and may serve again."""
-        self.given_back += connection.uses > 0
         connection.idle_since_ns = clock.monotonic_ns()
-        self._idle.append(connection)
+        self._idle[connection.place].append(connection)
+        self.idle_most = max(self.idle_most, sum(map(len, self._idle)))
 
     def discard(self, connection: Connection) -> None:
         """The connection broke or must not be used again."""
-        if connection in self._opening:  # a server that refuses is not to be asked twenty times a second
-            self._opening.discard(connection)
+        if connection in self._opening[connection.place]:  # a server that refuses is not to be asked again at once
+            self._opening[connection.place].discard(connection)
             self._not_ahead_before_ns = clock.monotonic_ns() + BACK_OFF_NS
-            self.missing = 0
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self._idle[connection.place]:
+            self._idle[connection.place].remove(connection)
         connection.close()
 
-    def close(self) -> None:
-        for connection in [*self._idle, *self._opening]:
-            connection.close()
-        self._idle.clear()
-        self._opening.clear()
-
-    def _drop_stale(self) -> None:
-        """A few at a time: closing costs as much as a request does."""
+    def close_stale(self) -> None:
+        """Close what has been idle for too long, a few at a time: closing costs as much as a request does."""
         limit = clock.monotonic_ns() - MAX_IDLE_NS
-        stale = sum(connection.idle_since_ns < limit for connection in self._idle[:DROPS_PER_LOOK])
-        for connection in self._idle[:stale]:
-            connection.close()
-        del self._idle[:stale]
+        for idle in self._idle:
+            for _ in range(min(DROPS_PER_LOOK, len(idle))):
+                if idle[0].idle_since_ns >= limit:
+                    break
+                idle.popleft().close()
+
+    def close(self) -> None:
+        for idle, opening in zip(self._idle, self._opening, strict=True):
+            for connection in (*idle, *opening):
+                connection.close()
+            idle.clear()
+            opening.clear()
+
+    @property
+    def there(self) -> int:
+        """Connections that are idle, or are being opened for nobody yet."""
+        return sum(map(len, self._idle)) + sum(map(len, self._opening))
+
+    def tell(self, stats: WorkerStats) -> None:
+        """What is worth recording."""
+        stats.connections_opened, stats.connections_reused = self.opened, self.reused
+        stats.connections_idle_most = self.idle_most
+
+    def _open(self, place: int) -> Connection:
+        connection = self._connect(place)
+        connection.place = place
+        self.opened += 1
+        return connection
+
+    def _next_turn(self) -> None:
+        self._turn = (self._turn + 1) % len(self._idle)
+
+    def _share(self, place: int, due: int) -> int:
+        """How many of the next `due` requests go to that address."""
+        places = len(self._idle)
+        return (due + places - 1 - (place - self._turn) % places) // places
+
+    def _there(self, place: int) -> int:
+        return len(self._idle[place]) + len(self._opening[place])

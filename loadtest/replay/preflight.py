@@ -5,6 +5,7 @@ Blocking and without gevent, with the same framing and event decoder as the load
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
@@ -28,6 +29,7 @@ from workloads.schedule import Schedule
 Scalar = str | int | float | bool | None
 PROBE_PROMPT_TOKENS = 8
 PROBE_OUTPUT_TOKENS = OUTPUT_TOKENS
+LATER_CONNECT_LIMIT_S = 2.0  # for a name's further addresses, once one has answered
 EXCHANGE_LIMIT_S = 60.0  # one answer altogether: each piece of it may be in time, and the whole never end
 
 
@@ -59,25 +61,51 @@ def preflight(endpoint: Endpoint, schedule: Schedule | None = None, *, timeout_s
 
 
 def _connect_check(learnt: Preflight, timeout_s: float) -> None:
-    """Put the first address that answers in front."""
-    addresses = learnt.endpoint.addresses
+    """Which addresses answer, and what setting up a connection takes.
+
+    Those of the first one's family are parts of the deployment, to be loaded all; the others are other ways to them,
+    as a host that has an IPv4 and an IPv6 address. One that refuses is no part.
+    """
+    endpoint = learnt.endpoint
     failure: OSError | None = None
-    for position, (family, address) in enumerate(addresses):
+    answering: list[tuple[int, list[str | int]]] = []
+    setup_ns = 0
+    for family, address in endpoint.addresses:
+        if (family, address) in answering:
+            continue
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as sock:
-                sock.settimeout(timeout_s)
-                sock.connect(tuple(address))
+            took_ns = _setup_ns(endpoint, family, address, LATER_CONNECT_LIMIT_S if answering else timeout_s)
         except OSError as error:
             failure = error
             continue
-        order = addresses[position:] + addresses[:position]
-        learnt.endpoint = msgspec.structs.replace(learnt.endpoint, addresses=order)
-        return
-    raise TargetError(
-        f"cannot connect to {learnt.endpoint.origin}: {_reason(failure)}",
-        hint="is the server up, and is the port right?",
-        code="unreachable",
-    )
+        setup_ns = setup_ns or took_ns
+        answering.append((family, address))
+    if not answering:
+        raise TargetError(
+            f"cannot connect to {endpoint.origin}: {_reason(failure)}",
+            hint="is the server up, and is the port right?",
+            code="unreachable",
+        )
+    first = answering[0][0]
+    parts = [found for found in answering if found[0] == first]
+    others = [found for found in endpoint.addresses if found not in parts]
+    silent = sum(family == first for family, _ in others)
+    if silent and len(parts) > 1:
+        learnt.warnings.append(
+            f"{silent} of {silent + len(parts)} addresses of {endpoint.host} do not answer: not loaded"
+        )
+    learnt.endpoint = msgspec.structs.replace(endpoint, addresses=parts + others, parts=len(parts), setup_ns=setup_ns)
+
+
+def _setup_ns(endpoint: Endpoint, family: int, address: list[str | int], timeout_s: float) -> int:
+    """Connect, shake hands where TLS is spoken, and hang up; OSError when nobody answers."""
+    began_ns = clock.monotonic_ns()
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
+        sock.connect(tuple(address))
+        with contextlib.suppress(OSError), wrap_blocking(endpoint, sock):  # the probes will say what is wrong with it
+            return clock.monotonic_ns() - began_ns
+    return clock.monotonic_ns() - began_ns
 
 
 def _reason(error: OSError | None) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from loadtest.replay.bodies import request_head
+from loadtest.replay.bodies import Request, request_head
 from loadtest.replay.endpoint import Endpoint
 
 FOLLOWED = (307, 308)
@@ -37,10 +37,13 @@ def next_hop(current: Endpoint, status: int, location: str, redirects: int) -> E
     return msgspec.structs.replace(hop, headers=[], api_key_env="", api_key_file="", addresses=[]).resolve()
 
 
-def moved(request: bytes, hop: Endpoint) -> bytes:
+def moved(request: Request, hop: Endpoint) -> Request:
     """The same request, addressed to `hop`."""
-    body = request.partition(b"\r\n\r\n")[2]
-    return b"%sContent-Length: %d\r\n\r\n%s" % (request_head(hop, "POST", hop.request_path), len(body), body)
+    first, *rest = (request,) if isinstance(request, bytes) else request
+    body = first.partition(b"\r\n\r\n")[2]
+    size = len(body) + sum(map(len, rest))
+    begin = b"%sContent-Length: %d\r\n\r\n%s" % (request_head(hop, "POST", hop.request_path), size, body)
+    return (begin, *rest) if rest else begin
 
 
 def refusal(location: str) -> str:

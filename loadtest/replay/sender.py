@@ -20,7 +20,9 @@ from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.ledger import Ledger, OnRequest
 from loadtest.replay.limits import OUT_OF_RESOURCES
+from loadtest.replay.opener import Opener
 from loadtest.replay.options import Progress, SenderOptions
+from loadtest.replay.patience import Patience
 from loadtest.replay.pool import ConnectionPool
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.recorder import Recorder
@@ -32,12 +34,10 @@ from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 TICK_S = 0.05
-CONNECT_AHEAD_NS = 1_000_000_000
 # A part of the live streams each tick: all at once would hold up the reads of all; and each seldom, many reads at a
 # time, because what a stream needs for its decoding has left the CPU's caches since.
 LOOK_AFTER_TICKS = 32
 FLUSH_EVERY_NS = 1_000_000_000
-DONE_GRACE_NS = 1_000_000_000  # a server that said [DONE] and neither ends the body nor closes
 
 
 class Sender:
@@ -57,12 +57,15 @@ class Sender:
         self._recorder, self._reactor = recorder, reactor
         self._dialer = Dialer(endpoint, reactor, self)
         self._bodies = Bodies(endpoint, shard, prompts)
-        self._pool = ConnectionPool(self._dialer.target)
+        self._pool = ConnectionPool(self._dialer.target, self._dialer.places, endpoint.setup_ns)
+        self._patience = Patience(options)
+        self._requests_by_place = [0] * self._dialer.places
         watching = watch(options.abort_on, shard.warmup, self._due_ns) if options.abort_on else None
         self._ledger = Ledger(recorder, StampClock(), self._due_ns, on_request, watching)
         self._live: set[Exchange] = set()
         self._next_turn = shard.next_turn if shard.waits.any() else None
         self._slot_queue: deque[int] = deque()  # rows that wait for a slot under max_in_flight
+        self._unmade: dict[int, int] = {}  # rows due whose long prompt is still being made: ns they waited for a slot
         self._flushed_ns = self._started_ns = 0
         self._to_look_after: list[Exchange] = []
         self._cpu_s = 0.0
@@ -86,7 +89,9 @@ class Sender:
             launch=self._launch,
             after=self._dispatched,
         )
-        self._slices = Slices(self._reactor, self._timetable, self._pool, self._bodies, self._decode)
+        self._opener = Opener(self._reactor, self._timetable, self._pool, self._room, lambda: self._slices.wake())
+        made, work = self._made, (self._opener, self._bodies)
+        self._slices = Slices(self._reactor, self._timetable, *work, self._decode, made)
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
 
@@ -95,9 +100,10 @@ class Sender:
         self._stopped = True
         self._timetable.give_up()
         now = clock.monotonic_ns()
-        for index in self._slot_queue:
+        for index in (*self._slot_queue, *self._unmade):
             self._ledger.unsent(index, Outcome.INTERRUPTED)
         self._slot_queue.clear()
+        self._unmade.clear()
         for exchange in list(self._live):
             if exchange.connection is not None:
                 self._decode(exchange.connection)
@@ -113,16 +119,18 @@ class Sender:
         return self._timetable.due_ns(row)
 
     def _finish_if_drained(self) -> None:
-        if self.done or not self._timetable.over or self._live or self._slot_queue:
+        if self.done or not self._timetable.over or self._live or self._slot_queue or self._unmade:
             return
         self.done = True
         self._timetable.close()
+        self._opener.close()
         self._ticker.stop()
         self._pool.close()
         stats = self._recorder.stats
         stats.reactor = self._reactor.name
         stats.cpu_s, stats.wall_s = clock.process_cpu_s() - self._cpu_s, (clock.monotonic_ns() - self._started_ns) / 1e9
-        stats.connections_opened, stats.connections_reused = self._pool.opened, self._pool.reused
+        self._pool.tell(stats)
+        stats.requests_by_address = dict(zip(self._dialer.place_names(), self._requests_by_place, strict=True))
         self._ledger.close()
 
     # --- dispatch ----------------------------------------------------------------------------------------------
@@ -138,13 +146,28 @@ class Sender:
             self._turn_ended(index, clock.monotonic_ns())
             return
         limit = self._options.max_in_flight
-        if limit is not None and len(self._live) >= limit:
+        if limit is not None and self._room() <= 0:
             self._slot_queue.append(index)
             return
-        self._begin(self._exchange(index))
+        self._make(index)
 
-    def _exchange(self, index: int) -> Exchange:
-        return Exchange(index, self._bodies.take(index), self._answer())
+    def _room(self) -> int:
+        """How many requests may be sent on top of those under way."""
+        limit = self._options.max_in_flight
+        return len(self._shard) if limit is None else limit - len(self._live) - len(self._unmade)
+
+    def _make(self, index: int, queue_ns: int = 0) -> None:
+        """Begin at once, or when a long prompt that nobody could make ahead is there; its lateness is ours."""
+        if self._bodies.ready(index):
+            self._begin(Exchange(index, self._bodies.take(index), self._answer(), queue_ns))
+        else:
+            self._unmade[index] = queue_ns
+            self._slices.hurry(index)
+
+    def _made(self, index: int) -> None:
+        queue_ns = self._unmade.pop(index, None)
+        if queue_ns is not None:
+            self._make(index, queue_ns)
 
     def _answer(self) -> Answer:
         endpoint = self._endpoint
@@ -188,19 +211,22 @@ class Sender:
         exchange.attempts += 1
         if not connection.uses:
             exchange.connect_ns = connection.connect_ns
+        if exchange.hop is None and exchange.attempts == 1:
+            self._requests_by_place[connection.place] += 1
         connection.uses += 1
         connection.decode_soon = True
-        stamp = connection.send(exchange.request)
+        request = exchange.request
+        stamp = connection.send(request) if isinstance(request, bytes) else connection.send_pieces(request)
         exchange.sent_ns = exchange.sent_ns or stamp
 
     # --- what connections tell ---------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         exchange = connection.exchange
+        if exchange is None or self._dialer.at_home(exchange.hop):
+            self._pool.established(connection)
         if exchange is not None:
             self._put(exchange, connection)
-        else:
-            self._pool.established(connection)
 
     def received(self, connection: Connection) -> None:
         if connection.exchange is None:  # nobody asked: a server's farewell on an idle connection
@@ -274,20 +300,13 @@ class Sender:
             self._flushed_ns = now
             self._ledger.each_second()
             self._look_for_reason_to_abort(now)
-        self._connect_ahead(now)
+        self._pool.close_stale()
+        self._opener.look()
         self._slices.wake()
         self._finish_if_drained()
 
-    def _connect_ahead(self, now: int) -> None:
-        due = self._timetable.due_before(now + CONNECT_AHEAD_NS)
-        if self._options.max_in_flight is not None:
-            due = min(due, max(self._options.max_in_flight - len(self._live), 0))
-        self._pool.look_ahead(due)
-
     def _look_after(self, now: int) -> None:
-        """Queue collected reads for decoding, and end what has been silent for too long."""
-        idle_ns = self._options.idle_timeout_s * 1e9
-        drained_ns = self._timetable.end_ns + self._options.drain_limit_s * 1e9
+        """Queue collected reads for decoding, and end what makes no progress any more."""
         self._to_look_after = self._to_look_after or list(self._live)
         share = -(-len(self._live) // LOOK_AFTER_TICKS)
         now_due, self._to_look_after = self._to_look_after[:share], self._to_look_after[share:]
@@ -298,15 +317,13 @@ class Sender:
             if connection is not None and connection.reads:
                 self.received(connection)
                 continue
-            silent_ns = now - (connection.last_read_ns if connection is not None and connection.open else now)
-            patience_ns = min(DONE_GRACE_NS, idle_ns) if answer.done_marker else idle_ns
-            if answer.said_all and (silent_ns > patience_ns or now > drained_ns):
+            max_tokens = int(self._shard.max_tokens[exchange.index])
+            why = self._patience.why_end(exchange, max_tokens, self._timetable.end_ns, now)
+            if why and answer.said_all:
                 answer.closed = True
                 self._end_by_answer(exchange)
-            elif (answer.event_reads and silent_ns > idle_ns) or now > drained_ns:
-                phase = answer.phase if exchange.sent_ns else Phase.CONNECT
-                why = "between tokens" if answer.event_reads else "for the first token"
-                self._end(exchange, Outcome.TIMEOUT, phase, now, f"timed out waiting {why}")
+            elif why:
+                self._end(exchange, Outcome.TIMEOUT, answer.phase if exchange.sent_ns else Phase.CONNECT, now, why)
 
     # --- ends --------------------------------------------------------------------------------------------------
 
@@ -355,7 +372,8 @@ class Sender:
         if connection is None:
             return
         connection.exchange = None
-        if reuse and self._dialer.at_home(exchange.hop) and exchange.answer.reusable and connection.open:
+        whole = exchange.answer.reusable and connection.open and not connection.sending
+        if reuse and whole and self._dialer.at_home(exchange.hop):
             self._pool.give_back(connection)
         else:
             self._pool.discard(connection)
@@ -367,13 +385,13 @@ class Sender:
         later = int(self._next_turn[row])
         due_ns = ended_ns + round(float(self._shard.think_s[later]) * 1e9)
         self._recorder.waited_s[later] = (due_ns - self._recorder.stats.zero_ns) / 1e9
+        self._slices.hurry(later)
         self._timetable.wait(later, due_ns)
+        self._opener.look()
 
     def _next_from_queue(self) -> None:
         index = self._slot_queue.popleft()
-        exchange = self._exchange(index)
-        exchange.queue_ns = clock.monotonic_ns() - self._timetable.due_ns(index)
-        self._begin(exchange)
+        self._make(index, clock.monotonic_ns() - self._timetable.due_ns(index))
 
     # --- giving up early ---------------------------------------------------------------------------------------
 

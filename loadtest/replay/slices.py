@@ -12,7 +12,7 @@ from collections.abc import Callable
 from loadtest import clock
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
-from loadtest.replay.pool import ConnectionPool
+from loadtest.replay.opener import Opener
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.timetable import Timetable
 
@@ -28,12 +28,13 @@ class Slices:
         self,
         reactor: Reactor,
         timetable: Timetable,
-        pool: ConnectionPool,
+        opener: Opener,
         bodies: Bodies,
         decode: Callable[[Connection], None],
+        prepared: Callable[[int], None],
     ) -> None:
-        self._reactor, self._timetable, self._pool = reactor, timetable, pool
-        self._bodies, self._decode = bodies, decode
+        self._reactor, self._timetable, self._opener = reactor, timetable, opener
+        self._bodies, self._decode, self._prepared = bodies, decode, prepared
         self._waiting: deque[Connection] = deque()
         self._scheduled = self._parked = False
 
@@ -44,9 +45,16 @@ class Slices:
             self._waiting.append(connection)
             self.wake()
 
+    def hurry(self, row: int) -> None:
+        """Make this row's request before others and tell `prepared`: its instant has come, or is known now."""
+        self._bodies.hurry(row)
+        self.wake()
+
     def wake(self) -> None:
         """Make sure that a slice comes, if there is anything to do."""
-        if not self._scheduled and (self._waiting or self._pool.missing or self._should_prepare(clock.monotonic_ns())):
+        if not self._scheduled and (
+            self._waiting or self._opener.missing or self._should_prepare(clock.monotonic_ns())
+        ):
             self._scheduled = True
             self._reactor.soon(self._run)
 
@@ -63,8 +71,8 @@ class Slices:
             self._parked = True
             return
         stop = min(now + SLICE_NS, max(deadline - DEADLINE_GUARD_NS, now + 1))
-        while self._pool.missing and clock.monotonic_ns() < stop:
-            self._pool.open_next()
+        while self._opener.missing and clock.monotonic_ns() < stop:
+            self._opener.open_next()
         while self._waiting:
             connection = self._waiting.popleft()
             connection.queued = False
@@ -72,10 +80,14 @@ class Slices:
             if clock.monotonic_ns() >= stop:
                 break
         while not self._waiting and self._should_prepare(now) and clock.monotonic_ns() < stop:
-            self._bodies.prepare()
+            row = self._bodies.prepare()
+            if row >= 0:
+                self._prepared(row)
         self._scheduled = False
         self.wake()
 
     def _should_prepare(self, now: int) -> bool:
         bodies = self._bodies
+        if bodies.hurried:
+            return True
         return not bodies.full and self._timetable.due_ns(bodies.next_row) - now < PREPARE_AHEAD_NS

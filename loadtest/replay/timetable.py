@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Callable
 
 import numpy as np
@@ -35,10 +35,11 @@ class Timetable:
         instants[rows] = np.ceil(shard.scheduled_s[rows] * 1e9).astype(np.int64) + t0_ns
         self._due = array("q", instants.tobytes())
         self._rows = array("q", rows.astype(np.int64).tobytes())  # those with an instant, in order of it
-        self._waited: list[tuple[int, int]] = []  # heap of (instant, row)
+        self._instants = array("q", np.sort(instants[rows]).tobytes())
+        self._waited: list[tuple[int, int]] = []  # (minus the instant, row): the next one stands last
         self._spin_ns = spin_us * 1000
         self._launch, self._after = launch, after
-        self._ahead = self._next = 0
+        self._next = 0
         self.next_due_ns = FAR_FUTURE_NS
         self.end_ns = int(instants[rows[-1]]) if len(rows) else t0_ns
         self._deadline = reactor.deadline(self._fired)
@@ -52,7 +53,7 @@ class Timetable:
         """Launch a row that waited at `due_ns`."""
         self._due[row] = due_ns
         self.end_ns = max(self.end_ns, due_ns)
-        heapq.heappush(self._waited, (due_ns, row))
+        insort(self._waited, (-due_ns, row))
         self._arm()
 
     @property
@@ -70,11 +71,27 @@ class Timetable:
         self._deadline.close()
 
     def due_before(self, instant_ns: int) -> int:
-        """How many rows that have not left yet are due before `instant_ns`; ask for growing instants only."""
-        self._ahead = max(self._ahead, self._next)
-        while self._ahead < len(self._rows) and self._due[self._rows[self._ahead]] < instant_ns:
-            self._ahead += 1
-        return self._ahead - self._next + sum(due < instant_ns for due, _ in self._waited)
+        """How many rows that have not left yet are due before `instant_ns`."""
+        planned = bisect_left(self._instants, instant_ns, self._next) - self._next
+        return planned + len(self._waited) - bisect_left(self._waited, (1 - instant_ns, 0))
+
+    def nth_due_ns(self, count: int) -> int:
+        """The instant of the row that leaves after `count` others; FAR_FUTURE_NS when there are not so many."""
+        planned, waited = len(self._instants) - self._next, len(self._waited)
+        if count >= planned + waited:
+            return FAR_FUTURE_NS
+        low, high = (
+            max(0, count + 1 - planned),
+            min(count + 1, waited),
+        )  # how many of the first are of those that waited
+        while low < high:
+            middle = (low + high) // 2
+            if -self._waited[-1 - middle][0] < self._instants[self._next + count - middle]:
+                low = middle + 1
+            else:
+                high = middle
+        last_waited = -self._waited[-low][0] if low else 0
+        return max(last_waited, self._instants[self._next + count - low] if count >= low else 0)
 
     def _arm(self) -> None:
         self.next_due_ns = self._first_due_ns()
@@ -95,14 +112,14 @@ class Timetable:
         self._after()
 
     def _first_due_ns(self) -> int:
-        return min(self._planned_ns(), self._waited[0][0]) if self._waited else self._planned_ns()
+        return min(self._planned_ns(), -self._waited[-1][0]) if self._waited else self._planned_ns()
 
     def _planned_ns(self) -> int:
         return self._due[self._rows[self._next]] if self._next < len(self._rows) else FAR_FUTURE_NS
 
     def _take(self) -> int:
         """The row that is due next."""
-        if self._waited and self._waited[0][0] < self._planned_ns():
-            return heapq.heappop(self._waited)[1]
+        if self._waited and -self._waited[-1][0] < self._planned_ns():
+            return self._waited.pop()[1]
         self._next += 1
         return self._rows[self._next - 1]

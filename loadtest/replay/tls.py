@@ -112,7 +112,6 @@ class TlsConnection(Connection):
         if not length:
             self._owner.lost(self, None)
             return
-        self.last_read_ns = now
         self._incoming.write(READ_ROOM[:length])
         if length == READ_BYTES:
             self._reactor.soon(self._read_on)

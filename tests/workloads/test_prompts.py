@@ -82,3 +82,20 @@ def test_words_are_distinct() -> None:
     """Every word is one word and occurs once."""
     assert len(WORDS) == len(set(WORDS))
     assert all(word.isalpha() for word in WORDS)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 4095, 4096, 4097, 20_000])
+@pytest.mark.parametrize("blocks", [(), tuple(range(3)), tuple(range(900))])
+def test_a_prompt_in_pieces_is_the_prompt(count: int, blocks: tuple[int, ...]) -> None:
+    """The bytes of one draw of the whole, as version 0.1 made them; no piece is long, a short prompt is one piece."""
+    prompts = Prompts(5, "s", block_tokens=16)
+    whole = [prompts._stream(1, block).integers(0, 1744, 16) for block in blocks][: -(-count // 16)]
+    drawn = [256 + int(token) for part in whole for token in part][:count]
+    drawn += (256 + prompts._stream(0, 9).integers(0, 1744, count - len(drawn))).tolist()
+    for as_ids, expected in ((True, drawn), (False, prompts.text(9, count, blocks))):
+        pieces = list(prompts.json_pieces(9, count, blocks, as_ids=as_ids))
+        assert expected == json.loads(b"".join(pieces))
+        assert max(piece.count(b"," if as_ids else b" ") for piece in pieces) <= 4096 + 16
+        assert (count > 4096) == (len(pieces) > 1) or len(blocks) > 16
+    assert drawn == prompts.token_ids(9, count, blocks).tolist()
+    assert count == len(prompts.text(9, count, blocks).split())
