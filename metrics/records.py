@@ -56,6 +56,10 @@ class Flag(IntFlag):
     REDIRECTED = 1 << 11
     CLOCK_STEP = 1 << 12  # the wall clock moved: user stamps were used
     NOT_STREAMED = 1 << 13  # one body, no token times: TTFT cannot be measured
+    FIRST_EVENT_TOKENS = 1 << 14  # the first token event is known to carry several: TPOT is too low
+    UNKNOWN_TEXT_KEY = 1 << 15  # generated text under a key that no dialect knows
+    USAGE_OVER_TEXT = 1 << 16  # usage counts more tokens than the text can hold
+    USAGE_CONTRADICTION = 1 << 17  # usage's total is no sum of its parts
 
 
 class StampSource(IntEnum):
