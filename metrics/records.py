@@ -172,6 +172,7 @@ class WorkerStats(msgspec.Struct, kw_only=True):
     connections_opened: int = 0
     connections_reused: int = 0
     cached_prompt_tokens: int = 0  # which the server said it did not compute again
+    unknown_text_keys: list[str] = []  # paths of keys nobody knew under which generated text stood
     clock_steps: int = 0
     torn_frames: int = 0
 
