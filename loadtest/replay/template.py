@@ -14,7 +14,6 @@ _SAYS_MORE = (b'"reasoning', b'"tool_calls":[{', b'"tool_calls": [{', b'"functio
 # JSON string content without lone surrogates, which a decoder would have to judge.
 _JSON_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})+').fullmatch
 _HEAD_LIMIT = 8
-_SIZE_LINE_BYTES = len(b"80\r\n")  # at least, of a JSON event
 _LENGTH_LIMIT = 64 * 1024
 _KNOWN_TEXTS_LIMIT = 100_000
 
@@ -51,8 +50,11 @@ class TokenTemplate:
         return text in KNOWN_TEXTS or _is_plain(text)
 
     def overhead(self, events: int) -> int:
-        """Bytes of `events` reads that matched, in all, that were not their texts, a byte or two each not counted."""
-        return self._overhead + (events - self._events) * (len(self._prefix) + self._tail + _SIZE_LINE_BYTES)
+        """Of `events` reads that matched, in all, the bytes that were not their texts; a byte each may be missing."""
+        if not self._prefix:
+            return 0
+        fixed = len(self._prefix) + self._tail
+        return self._overhead + (events - self._events) * (fixed + len(self._format % fixed) + 2)
 
     def learn(self, read: bytes, events: int) -> None:
         """Take `read`, known to be one chunk with one token event, as the pattern, if it is a plain one.

@@ -39,7 +39,7 @@ class TokenCount(NamedTuple):
         """Tokens counted and never streamed: those the server names, and what no event can have held."""
         if not self.counted:
             return 0
-        return self.said - self.events if self.streamed and self._over_text else self._named_hidden
+        return self.said - self.events if self._over_text else self._named_hidden
 
     @property
     def first_event(self) -> int:
@@ -71,6 +71,11 @@ class TokenCount(NamedTuple):
 
     @property
     def _over_text(self) -> bool:
-        """The server counts more tokens than the text can hold, whatever it names as hidden."""
+        """The server counts more tokens than the text can hold, whatever it names as hidden.
+
+        Not asked of an answer in one piece: it has no token times that could be wrong.
+        """
+        if not self.streamed:
+            return False
         most = self.shown.most_tokens(max(self.events - self.shown.token_events, 0), self.quick_bytes)
         return self.said - self._named_hidden > most
