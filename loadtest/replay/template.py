@@ -10,7 +10,9 @@ import re
 
 _CONTENT_KEYS = (b'"content":"', b'"content": "', b'"text":"', b'"text": "')
 _UNFINISHED = (b'"finish_reason":null', b'"finish_reason": null')
-_SAYS_MORE = (b'"reasoning', b'"tool_calls":[{', b'"tool_calls": [{', b'"function_call":{', b'"completion_tokens"')
+_SAYS_MORE = re.compile(
+    rb'"reasoning|"think|"thought|"tool_calls": ?\[\{|"function_call":\{|"completion_tokens"|"token_ids": ?\[|"logprobs": ?\{'
+).search
 # JSON string content without lone surrogates, which a decoder would have to judge.
 _JSON_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})+').fullmatch
 _HEAD_LIMIT = 8
@@ -67,7 +69,7 @@ class TokenTemplate:
         body = read[line_end + 2 : -2]
         if line_end < 0 or not body.startswith(b"data:") or not body.endswith(b"\n\n") or b"\r" in body:
             return
-        if body.count(b"\n") != 2 or not any(key in body for key in _UNFINISHED) or any(k in body for k in _SAYS_MORE):
+        if body.count(b"\n") != 2 or not any(key in body for key in _UNFINISHED) or _SAYS_MORE(body):
             return
         keys = [key for key in _CONTENT_KEYS if key in body]
         if len(keys) != 1 or body.count(keys[0]) != 1:
