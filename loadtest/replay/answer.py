@@ -23,7 +23,7 @@ from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.strangers import Strangers, Waiting
 from loadtest.replay.template import KNOWN_TEXTS, TokenTemplate
 from loadtest.replay.texts import error_text, joined
-from loadtest.replay.tokencount import TokenCount
+from loadtest.replay.tokencount import TokenCount, count_tokens
 from loadtest.replay.wire import FramingError, ResponseParser, State
 from metrics.records import Flag, Outcome, Phase
 
@@ -335,7 +335,7 @@ class Answer:
     def count(self) -> TokenCount:
         """How many tokens there are so far, and what speaks against it."""
         quick_bytes = self.bytes_received - self._careful_bytes - self._template.overhead(self._quick_events)
-        return TokenCount(self.usage, self.shown, len(self.event_reads), quick_bytes, self.streamed)
+        return count_tokens(self.usage, self.shown, len(self.event_reads), quick_bytes, streamed=self.streamed)
 
     @property
     def usage_tokens(self) -> int:
@@ -392,7 +392,7 @@ class Answer:
 
     def flags(self, max_tokens: int) -> Flag:
         """What went along with an answer that was asked for `max_tokens`."""
-        return flags_of(self, max_tokens)
+        return flags_of(self, self.count, max_tokens)
 
 
 __all__ = ["MAX_TOKENS", "Answer", "EventTooLargeError", "FramingError"]

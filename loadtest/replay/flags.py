@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadtest.replay.tokencount import TokenCount
 from metrics.records import Flag, Outcome
 
 if TYPE_CHECKING:
@@ -12,9 +13,8 @@ if TYPE_CHECKING:
 BUFFERED_EVENTS = 8  # fewer say little about how they came
 
 
-def flags_of(answer: Answer, max_tokens: int) -> Flag:
+def flags_of(answer: Answer, count: TokenCount, max_tokens: int) -> Flag:
     """The flags of an answer that was asked for `max_tokens`."""
-    count = answer.count
     flags = count.flags()
     if count.events >= BUFFERED_EVENTS and 2 * answer.shared_read_events >= count.events:
         flags |= Flag.BUFFERED

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.flags import flags_of
 from loadtest.replay.rowpacker import Row, blank_row, pack
 from loadtest.replay.stamps import ReadTimes
 from loadtest.replay.tally import Tally
 from loadtest.replay.texts import error_text
+from loadtest.replay.tokencount import TokenCount
 from metrics.journal import JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
 from workloads.schedule import Schedule
@@ -61,7 +63,7 @@ class Recorder:
         row["served_prompt_tokens"] = answer.prompt_tokens
         row["output_tokens"], row["hidden_tokens"] = count.output, count.hidden
         row["token_events"] = len(events_ns)
-        row["flags"] = self._flags(exchange, int(row["max_tokens"]), outcome, times.stepped)
+        row["flags"] = self._flags(exchange, count, int(row["max_tokens"]), outcome, times.stepped)
         row["attempts"], row["reconnects"] = exchange.attempts, exchange.reconnects
         reads, kernel_reads = len(times.ns), int(np.count_nonzero(times.lag_ns >= 0))
         row["stamp_source"] = _source(reads, kernel_reads)
@@ -109,8 +111,8 @@ class Recorder:
     def _seconds(self, stamp_ns: int) -> float:
         return (stamp_ns - self.stats.zero_ns) / 1e9 if stamp_ns else nan
 
-    def _flags(self, exchange: Exchange, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
-        flags = exchange.answer.flags(max_tokens)
+    def _flags(self, exchange: Exchange, count: TokenCount, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
+        flags = flags_of(exchange.answer, count, max_tokens)
         if exchange.reconnects:
             flags |= Flag.RECONNECTED
         if exchange.redirects:

@@ -11,7 +11,8 @@ import re
 _CONTENT_KEYS = (b'"content":"', b'"content": "', b'"text":"', b'"text": "')
 _UNFINISHED = (b'"finish_reason":null', b'"finish_reason": null')
 _SAYS_MORE = re.compile(
-    rb'"reasoning|"think|"thought|"tool_calls": ?\[\{|"function_call":\{|"completion_tokens"|"token_ids": ?\[|"logprobs": ?\{'
+    rb'"reasoning|"think|"thought|"tool_calls": ?\[\{|"function_call": ?\{|"completion_tokens"'
+    rb'|"token_ids": ?\[|"logprobs": ?\{'
 ).search
 # JSON string content without lone surrogates, which a decoder would have to judge.
 _JSON_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})+').fullmatch

@@ -12,70 +12,47 @@ from metrics.records import Flag
 class TokenCount(NamedTuple):
     """One answer's, as far as it has come."""
 
-    usage: Usage
-    shown: Shown
     events: int  # token events
-    quick_bytes: int  # of text in the events that `shown` did not see
-    streamed: bool
-
-    @property
-    def said(self) -> int:
-        """The server's count of output tokens; -1 where it gave none."""
-        return self.usage.output_tokens(self.events)
+    said: int  # the server's count of output tokens; -1 where it gave none
+    output: int  # that count, else the token events
+    hidden: int  # of the output, counted and never streamed
+    first_event: int  # up to and with the first token event, the hidden ones left out; 0 where nothing tells
+    over_text: bool  # the server counts more than the text can hold, besides what it names as hidden
+    contradicts_itself: bool  # the server's total is no sum of its parts
 
     @property
     def counted(self) -> bool:
         """The server counted the tokens; a count of none where some came is no count."""
         return self.said > 0 or (self.said == 0 and not self.events)
 
-    @property
-    def output(self) -> int:
-        """The server's count, else the token events (flagged TOKENS_ESTIMATED)."""
-        said = self.said
-        return said if said > 0 or (said == 0 and not self.events) else self.events
-
-    @property
-    def hidden(self) -> int:
-        """Tokens counted and never streamed: those the server names, and what no event can have held."""
-        if not self.counted:
-            return 0
-        return self.said - self.events if self._over_text else self._named_hidden
-
-    @property
-    def first_event(self) -> int:
-        """Tokens up to and with the first token event, those never streamed left out; 0 where nothing tells."""
-        if self.shown.first_told or self.shown.first_usage <= 0:
-            return self.shown.first_told
-        return max(self.shown.first_usage - self.hidden, 1)
-
     def flags(self) -> Flag:
         """What the count gives away about itself."""
-        flags = Flag(0)
         if not self.counted:
-            return Flag.TOKENS_ESTIMATED if self.events else flags
-        hidden = self.hidden
-        if hidden:
-            flags |= Flag.HIDDEN_TOKENS
-        if self._over_text:
+            return Flag.TOKENS_ESTIMATED if self.events else Flag(0)
+        flags = Flag.HIDDEN_TOKENS if self.hidden else Flag(0)
+        if self.over_text:
             flags |= Flag.USAGE_OVER_TEXT
-        if self.usage.contradicts_itself:
+        if self.contradicts_itself:
             flags |= Flag.USAGE_CONTRADICTION
-        if self.events > 1 and 1 < self.first_event < self.output - hidden:
+        if self.events > 1 and 1 < self.first_event < self.output - self.hidden:
             flags |= Flag.FIRST_EVENT_TOKENS
         return flags
 
-    @property
-    def _named_hidden(self) -> int:
-        named = self.shown.hidden_reasoning(self.usage.reasoning) + self.usage.rejected
-        return min(named, max(self.said, 0))
 
-    @property
-    def _over_text(self) -> bool:
-        """The server counts more tokens than the text can hold, whatever it names as hidden.
+def count_tokens(usage: Usage, shown: Shown, events: int, quick_bytes: int, *, streamed: bool) -> TokenCount:
+    """Of an answer with so many token events; `quick_bytes` is the text of those that `shown` did not see.
 
-        Not asked of an answer in one piece: it has no token times that could be wrong.
-        """
-        if not self.streamed:
-            return False
-        most = self.shown.most_tokens(max(self.events - self.shown.token_events, 0), self.quick_bytes)
-        return self.said - self._named_hidden > most
+    One that is not streamed has no token times that could be wrong, and is not held against its text.
+    """
+    said = usage.output_tokens(events)
+    if said < 0 or (said == 0 and events):
+        return TokenCount(events, said, events, 0, shown.first_told, over_text=False, contradicts_itself=False)
+    hidden = min(shown.hidden_reasoning(usage.reasoning) + usage.rejected, said)
+    most = shown.most_tokens(max(events - shown.token_events, 0), quick_bytes)
+    over_text = streamed and said - hidden > most
+    if over_text:
+        hidden = said - events
+    first = shown.first_told
+    if not first and shown.first_usage > 0:
+        first = max(shown.first_usage - hidden, 1)
+    return TokenCount(events, said, said, hidden, first, over_text, usage.contradicts_itself)

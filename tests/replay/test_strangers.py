@@ -132,7 +132,7 @@ def test_native_dialects_have_unknown_places_too() -> None:
 
 def test_known_reasoning_in_all_its_places() -> None:
     """Mistral's thinking parts and the details of OpenRouter and MiniMax need no finding."""
-    thinking = {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "m"}]}]}
+    thinking: dict[str, object] = {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "m"}]}]}
     shapes: list[dict[str, object]] = [
         thinking,
         {"content": [{"type": "thinking", "thinking": "n"}]},

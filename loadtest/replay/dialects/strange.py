@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+import msgspec
+
 MAX_DEPTH = 8
 MAX_PLACES = 64
 MAX_PATH_CHARS = 120
@@ -48,12 +50,19 @@ def below_top(data: bytes) -> dict[str, str]:
 
 
 def _document(data: bytes) -> dict[str, object]:
-    """As Python's own reader takes it, which is the tolerant one."""
     try:
-        document = json.loads(data.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError):
-        return {}
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = _tolerant(data)
     return document if isinstance(document, dict) else {}
+
+
+def _tolerant(data: bytes) -> object:
+    """As Python's own reader takes it."""
+    try:
+        return json.loads(data.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _text(places: Iterable[tuple[str, object]]) -> dict[str, str]:

@@ -17,6 +17,7 @@ _COUNTS = {
     "prompt": ("prompttokens", "inputtokens", "prompttokencount", "inputtokencount"),
     "total": ("totaltokens", "totaltokencount"),
 }
+_USUAL = {"prompt_tokens", "completion_tokens", "total_tokens"}
 _MEANINGS = {name: count for count, names in _COUNTS.items() for name in names}
 # What a name about a cache says when it is not the number of prompt tokens found there.
 _NO_HITS = ("miss", "cost", "price", "ratio", "rate", "time", "percent", "latency", "byte", "detail")
@@ -50,10 +51,14 @@ class Usage:
             self.prompt = said.prompt
         if 0 < said.total <= MAX_TOKENS:
             self.total = said.total
-        for name in ("reasoning", "cached", "written", "rejected"):
-            value = getattr(said, name)
-            if 0 < value <= MAX_TOKENS:
-                setattr(self, name, value)
+        if 0 < said.reasoning <= MAX_TOKENS:
+            self.reasoning = said.reasoning
+        if 0 < said.cached <= MAX_TOKENS:
+            self.cached = said.cached
+        if 0 < said.written <= MAX_TOKENS:
+            self.written = said.written
+        if 0 < said.rejected <= MAX_TOKENS:
+            self.rejected = said.rejected
         self.cache_apart |= said.cache_apart
 
     def output_tokens(self, events: int) -> int:
@@ -73,7 +78,7 @@ class Usage:
     @property
     def contradicts_itself(self) -> bool:
         """Whether the total is the sum of the parts by no convention."""
-        if self.total <= 0 or self.prompt < 0 or self.completion < 0:
+        if self.total <= 0 or self.prompt < 0 or self.completion < 0 or self.total == self.prompt + self.completion:
             return False
         return not any(self.total - output in self._prompts for output in self._outputs)
 
@@ -99,6 +104,8 @@ class Usage:
 
 def read_usage(counts: dict[str, object]) -> Usage:
     """What an object of counts says; numbers that are no counts say nothing."""
+    if counts.keys() == _USUAL and all(type(count) is int for count in counts.values()):
+        return Usage(counts["completion_tokens"], counts["prompt_tokens"], counts["total_tokens"])  # type: ignore[arg-type]
     usage = Usage()
     _collect(usage, counts, 0)
     return usage
