@@ -373,12 +373,7 @@ class Answer:
 
     def error_message(self) -> str:
         """The error text to keep: the in-band one, else the body of an error status, capped."""
-        body = self._content.kept
-        if self.error is not None or not body:
-            return self.error or ""
-        document = self.document()
-        message = openai.error_text(document) if isinstance(document, dict) else None
-        return error_text(message or body.decode("utf-8", "replace"))
+        return self.error if self.error is not None else error_text(self._content.message())
 
     def outcome(self) -> Outcome:
         """How a response whose body has ended is to be counted."""

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from loadtest.replay.dialects import openai
+
 MAX_ERROR_BODY_BYTES = 64 * 1024
 MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -55,6 +57,12 @@ class Body:
             return msgspec.json.decode(self.kept)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
+
+    def message(self) -> str:
+        """What a body that is no stream says: the message of an error object, else its text."""
+        document = self.document()
+        found = openai.error_text(document) if isinstance(document, dict) else None
+        return found or self.kept.decode("utf-8", "replace")
 
 
 def _kind(data: bytes, accepted: bool, json_lines: bool) -> Kind:

@@ -17,6 +17,7 @@ class TokenCount(NamedTuple):
     output: int  # that count, else the token events
     hidden: int  # of the output, counted and never streamed
     first_event: int  # up to and with the first token event, the hidden ones left out; 0 where nothing tells
+    text_bytes: int  # of the text, reasoning and calls of its events, about
     over_text: bool  # the server counts more than the text can hold, besides what it names as hidden
     contradicts_itself: bool  # the server's total is no sum of its parts
 
@@ -44,9 +45,9 @@ def count_tokens(usage: Usage, shown: Shown, events: int, quick_bytes: int, *, s
 
     One that is not streamed has no token times that could be wrong, and is not held against its text.
     """
-    said = usage.output_tokens(events)
+    said, text_bytes = usage.output_tokens(events), shown.text_bytes + quick_bytes
     if said < 0 or (said == 0 and events):
-        return TokenCount(events, said, events, 0, shown.first_told, over_text=False, contradicts_itself=False)
+        return TokenCount(events, said, events, 0, shown.first_told, text_bytes, False, False)
     hidden = min(shown.hidden_reasoning(usage.reasoning) + usage.rejected, said)
     most = shown.most_tokens(max(events - shown.token_events, 0), quick_bytes)
     over_text = streamed and said - hidden > most
@@ -55,4 +56,4 @@ def count_tokens(usage: Usage, shown: Shown, events: int, quick_bytes: int, *, s
     first = shown.first_told
     if not first and shown.first_usage > 0:
         first = max(shown.first_usage - hidden, 1)
-    return TokenCount(events, said, said, hidden, first, over_text, usage.contradicts_itself)
+    return TokenCount(events, said, said, hidden, first, text_bytes, over_text, usage.contradicts_itself)

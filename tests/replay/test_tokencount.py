@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from loadtest.replay.dialects import Api
 from metrics.records import Flag, Outcome
-from tests.replay.player import response_head
-from tests.replay.streams import DONE, chat_event, completion_event, cuts_of
+from tests.replay.player import Play, Player, chunk, response_head
+from tests.replay.replaying import replay, schedule
+from tests.replay.streams import DONE, HEAD, chat_event, completion_event, cuts_of
 from tests.replay.test_answer import answer_of
 from tests.replay.test_strangers import END, ROLE, event, read
 
@@ -69,7 +70,7 @@ def test_the_quick_way_knows_how_much_text_there_was(data: st.DataObject, texts:
     raw = response_head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
     raw += b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in events)
     answer = answer_of(data.draw(cuts_of(raw)))
-    found = answer.count.quick_bytes + answer.shown.text_bytes
+    found = answer.count.text_bytes
     assert size <= found + len(texts)
     assert found <= size + len(texts)
 
@@ -170,6 +171,20 @@ def test_nothing_after_a_last_event_counts(api: Api, end: dict[str, Any], late: 
 
     answer = read([framed({key: " a"}), framed({key: " b"}), framed(end), framed(late)], api=api)
     assert ([1, 2], 2, 3) == (answer.event_reads.tolist(), answer.output_tokens, answer.last_body_read)
+
+
+def test_pings_after_done_hold_no_request_open() -> None:
+    """A server that never ends its body and pings for three seconds: the answer ended with [DONE]."""
+    body = b"".join([ROLE, *contents([" a", " b"]), END, usage(2), DONE])
+    writes: list[tuple[float, bytes]] = [
+        (0, HEAD + chunk(body)),
+        *((50.0 * i, chunk(b": ping\n\n")) for i in range(60)),
+    ]
+    with Player(lambda *_: Play(writes)) as player:
+        done = replay(player.url("/v1/chat/completions"), schedule([0.0], max_tokens=2), idle_timeout_s=0.2)
+        assert len(player.received[0].writes) < len(writes)
+    row = done.rows[0]
+    assert ("ok", row["last_token_s"]) == (done.outcome(0), row["done_s"])
 
 
 @pytest.mark.parametrize("lead", [b"\n\n\r\n \t", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\n\xef\xbb\xbf\n", b""])
