@@ -11,7 +11,8 @@ from loadtest.replay.answer import Answer
 from loadtest.replay.dialects import DIALECTS, Api
 from loadtest.replay.stamps import NO_STAMP
 from metrics.records import Flag
-from tests.replay.player import chunk, response_head
+from tests.replay.player import LAST_CHUNK, Play, Player, chunk, response_head
+from tests.replay.replaying import findings, replay, schedule
 from tests.replay.streams import DONE, HEAD, chat_event, usage_event
 
 ROLE = chat_event({"role": "assistant", "content": ""})
@@ -144,3 +145,14 @@ def test_known_reasoning_in_all_its_places() -> None:
     answer = read([ROLE, *map(chat_event, shapes), END, usage_event(5), DONE], keep_text=True)
     assert ("mnop", "q", []) == (answer.reasoning_text, answer.text, answer.strange_keys)
     assert ([2, 3, 4, 5, 6], 6) == (answer.event_reads.tolist(), answer.first_answer_read)
+
+
+def test_a_run_names_the_key_and_the_share_of_the_cache() -> None:
+    """From the wire through the journal to the findings: what the key was, fit to be printed, and 80 % of 10 tokens."""
+    usage = event(choices=[], usage={"prompt_tokens": 10, "completion_tokens": 3, "prompt_cache_hit_tokens": 8})
+    texts = [chat_event({"mus\x1bing": text}) for text in (" a", " b", " c")]
+    body = b"".join([HEAD, *map(chunk, [ROLE, *texts, END, usage, DONE]), LAST_CHUNK])
+    with Player(lambda *_: Play([(0, body)])) as player:
+        found = findings(replay(player.url(), schedule([0.0, 0.01], prompt_tokens=10, max_tokens=3), api="chat"))
+    assert ("delta.mus\ufffding", 2) == tuple(found["unknown_text_key"].evidence[name] for name in ("keys", "count"))
+    assert "(80%)" in found["prefix_cache"].message

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from loadtest.replay.dialects import Api
 from metrics.records import Flag, Outcome
-from tests.replay.player import Play, Player, chunk, response_head
-from tests.replay.replaying import replay, schedule
+from tests.replay.player import LAST_CHUNK, Play, Player, chunk, response_head
+from tests.replay.replaying import findings, replay, schedule
 from tests.replay.streams import DONE, HEAD, chat_event, completion_event, cuts_of
 from tests.replay.test_answer import answer_of
 from tests.replay.test_strangers import END, ROLE, event, read
@@ -200,3 +200,13 @@ def test_white_space_and_a_mark_before_a_body_tell_nothing(lead: bytes, data: st
     raw = response_head(200, {"Content-Length": str(len(events))}) + events
     streamed = answer_of(data.draw(cuts_of(raw)))
     assert (Outcome.OK, 1, True) == (streamed.outcome(), len(streamed.event_reads), streamed.streamed)
+
+
+def test_a_run_says_how_far_tpot_is_off() -> None:
+    """From the wire through the journal: 4 of 8 tokens in the first event make TPOT 3/7 too low; the rest have 1 each."""
+    events = [told(" a b c d", token_ids=[1, 2, 3, 4]), *contents([" e", " f", " g", " h"]), END, usage(8), DONE]
+    body = HEAD + b"".join(map(chunk, events)) + LAST_CHUNK
+    with Player(lambda *_: Play([(0, body)])) as player:
+        done = replay(player.url(), schedule([0.0], max_tokens=8), api="chat")
+    assert [4, 1, 1, 1, 1] == done.journal.events.tokens.tolist()
+    assert pytest.approx(3 / 7) == findings(done)["first_event_tokens"].evidence["too_low_max"]
