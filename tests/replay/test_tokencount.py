@@ -203,7 +203,7 @@ def test_white_space_and_a_mark_before_a_body_tell_nothing(lead: bytes, data: st
 
 
 def test_a_run_says_how_far_tpot_is_off() -> None:
-    """From the wire through the journal: 4 of 8 tokens in the first event make TPOT 3/7 too low; the rest have 1 each."""
+    """From the wire through the journal: 4 of 8 tokens in the first event make TPOT 3/7 too low."""
     events = [told(" a b c d", token_ids=[1, 2, 3, 4]), *contents([" e", " f", " g", " h"]), END, usage(8), DONE]
     body = HEAD + b"".join(map(chunk, events)) + LAST_CHUNK
     with Player(lambda *_: Play([(0, body)])) as player:
