@@ -299,6 +299,8 @@ class Sender:
                 self.received(connection)
                 continue
             silent_ns = now - (connection.last_read_ns if connection is not None and connection.open else now)
+            if answer.done_marker:  # what comes after the end is no sign of life
+                silent_ns = now - answer.user_ns[answer.last_body_read]
             patience_ns = min(DONE_GRACE_NS, idle_ns) if answer.done_marker else idle_ns
             if answer.said_all and (silent_ns > patience_ns or now > drained_ns):
                 answer.closed = True
