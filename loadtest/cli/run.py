@@ -287,8 +287,9 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
         slo=given["slo"] or "",
         warmup_s=workload.warmup_s,
         workers=master_options.workers_of(given),
+        trace_reading={} if trace.reading is None else msgspec.to_builtins(trace.reading),
         rejected=rejections(trace),
-        warnings=[*trace.warnings, *map(str, workload.findings(trace)), *info.warnings],
+        warnings=list(dict.fromkeys([*trace.warnings, *map(str, workload.findings(trace)), *info.warnings])),
         config=options.resolved(context),
         tags=dict(given["tag"]),
     )

@@ -52,7 +52,9 @@ class Session:
                 name=directory.name,
                 slo=options.slo,
                 workers=workers,
+                trace_reading={} if trace.reading is None else msgspec.to_builtins(trace.reading),
                 rejected=rejections(trace),
+                warnings=[*trace.warnings, *map(str, workload.findings(trace))],
             )
             begin(schedule, info, directory)
             run = run_id(directory.name, schedule.salt)
