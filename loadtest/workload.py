@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -91,6 +92,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def findings(self, trace: Trace, max_tokens: int | None = None) -> list[Finding]:
         """What to know about the selected requests before one of them is sent."""
         return [found for found in lint(trace, max_tokens=max_tokens) if found.level != "note"]
+
+    def facts(self, trace: Trace) -> dict[str, Any]:
+        """What run.json says of a trace: how it was read, what was left out, and what to know about it."""
+        return {
+            "trace_reading": {} if trace.reading is None else msgspec.to_builtins(trace.reading),
+            "rejected": rejections(trace),
+            "warnings": list(dict.fromkeys([*trace.warnings, *map(str, self.findings(trace))])),
+        }
 
     def schedule(self, trace: Trace, template_tokens: int = 0) -> Schedule:
         """The plan that replays `trace`; `template_tokens` is what the server adds to a text."""

@@ -276,9 +276,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
     """`info` with what the user asked for."""
     import msgspec
 
-    from loadtest.workload import rejections
-
-    given = context.params
+    given, told = context.params, workload.facts(trace)
     return msgspec.structs.replace(
         info,
         name=directory.name,
@@ -287,9 +285,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
         slo=given["slo"] or "",
         warmup_s=workload.warmup_s,
         workers=master_options.workers_of(given),
-        trace_reading={} if trace.reading is None else msgspec.to_builtins(trace.reading),
-        rejected=rejections(trace),
-        warnings=list(dict.fromkeys([*trace.warnings, *map(str, workload.findings(trace)), *info.warnings])),
+        **told | {"warnings": [*told["warnings"], *info.warnings]},
         config=options.resolved(context),
         tags=dict(given["tag"]),
     )

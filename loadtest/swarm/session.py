@@ -15,7 +15,7 @@ from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
 from loadtest.target import LiveTarget, LoadSettings, Measurement, merged, run_id
-from loadtest.workload import Workload, rejections
+from loadtest.workload import Workload
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
 from metrics.runinfo import RunInfo
@@ -47,14 +47,13 @@ class Session:
             trace = workload.read(target.facts.max_model_len)
             schedule = workload.schedule(trace)
             directory = rundir.create(Path(options.out or _default_directory(trace.name)))
+            info, told = planned_info(target, schedule), workload.facts(trace)
             info = msgspec.structs.replace(
-                planned_info(target, schedule),
+                info,
                 name=directory.name,
                 slo=options.slo,
                 workers=workers,
-                trace_reading={} if trace.reading is None else msgspec.to_builtins(trace.reading),
-                rejected=rejections(trace),
-                warnings=[*trace.warnings, *map(str, workload.findings(trace))],
+                **told | {"warnings": [*told["warnings"], *info.warnings]},
             )
             begin(schedule, info, directory)
             run = run_id(directory.name, schedule.salt)

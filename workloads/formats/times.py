@@ -22,6 +22,7 @@ from workloads.trace import Trace
 
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 DATES = "date and time"
+_NO_UNIT = "No unit gives a rate that requests can have (spreadsheets count days): write date and time, or --time-unit."
 ELSEWHERE = "A command without this option takes the file that `goodput trace convert` writes with it."
 YEAR_2000_NS = 946_684_800_000_000_000
 
@@ -32,13 +33,11 @@ _ENOUGH_ROWS = 20  # before that a rate says little
 _FASTEST_PER_S, _SLOWEST_PER_S = 10_000.0, 0.01  # the mean rates that a trace of requests can have
 _ODD_PER_S = 1_000.0
 _FRACTIONS_PER_S = 100.0  # times below a unit's whole numbers that would come faster belong to a larger unit
-_LONGEST_NS = 10 * 365 * 86_400 * 10**9
+_LONGEST_S = 10 * 365 * 86_400.0
 _HOUR_NS = 3_600 * 10**9
 _MOST_SET_BACK = 100
 _FEW_STEPS = 10
 _JUMBLED = (0.25, 0.75)  # share of steps back in time; a log has next to none, or (newest first) next to only such
-
-Instants = NDArray[np.int64]
 
 
 class Decision(NamedTuple):
@@ -76,23 +75,22 @@ class Times:
         """The unit of the trace's times; such as contradict it, or fit several, raise WorkloadError `time_unit`."""
         if self.unit == DATES or self._kinds.keys() == {DATES}:
             return Decision(DATES, self.by)
-        instants = trace.arrival_ns + (trace.origin_ns or 0)
         if self.unit is not None:
-            return self._checked(path, self.unit, instants)
+            return self._checked(path, self.unit, trace)
         units = [unit for unit, _ in self._kinds.most_common() if unit in UNITS_NS or unit == DATES]
         if not units:
-            return _from_a_start(path, instants, _steps(trace))
+            return _from_a_start(path, trace)
         if len(self._kinds) == 1:
             return Decision(units[0], "evidence")
         counts = ", ".join(f"{count} {_said(kind)}" for kind, count in self._kinds.most_common())
         return Decision(units[0], "evidence", (f"mixed_times: the rows write their times in several ways: {counts}",))
 
-    def _checked(self, path: Path, unit: str, instants: Instants) -> Decision:
-        other = _contradiction(unit, instants)
+    def _checked(self, path: Path, unit: str, trace: Trace) -> Decision:
+        other = _contradiction(unit, trace)
         if other is not None:
             larger, why = other
-            middle = int(instants[len(instants) // 2])
-            sentence = f"times like {_written(middle, unit)} are hardly {unit}: {why}"
+            middle = _written(_at(trace, len(trace) // 2), unit)
+            sentence = f"times like {middle} are hardly {unit}: {why}"
             if self.by != "stated":
                 raise WorkloadError(
                     f"{path} is read in {unit} ({self.by}), but {sentence}.",
@@ -100,7 +98,7 @@ class Times:
                     hint=f"Say which unit it is: --time-unit {larger}, or --time-unit {unit}. {ELSEWHERE}",
                 )
             return Decision(unit, self.by, (f"time_unit: read in {unit} as stated, but {sentence}",))
-        return Decision(unit, self.by, tuple(_odd_rate(unit, instants)) if self.by == "format" else ())
+        return Decision(unit, self.by, tuple(_odd_rate(unit, trace)) if self.by == "format" else ())
 
 
 def since_1970(value: Decimal | int) -> str | None:
@@ -141,7 +139,7 @@ def set_back(trace: Trace) -> tuple[str, ...]:
     return (f"clock_set_back: the times go back {times} by {hours:.3g} h, {what}: rows are replayed in wrong hours",)
 
 
-def _steps(trace: Trace) -> Instants:
+def _steps(trace: Trace) -> NDArray[np.int64]:
     """From each row of the file to the next."""
     assert trace.line is not None
     if not (trace.line[1:] < trace.line[:-1]).any():
@@ -149,16 +147,19 @@ def _steps(trace: Trace) -> Instants:
     return np.diff(trace.arrival_ns[np.argsort(trace.line, kind="stable")])
 
 
-def _contradiction(unit: str, instants: Instants) -> tuple[str, str] | None:
-    """The larger unit that these instants point to, and why."""
+def _contradiction(unit: str, trace: Trace) -> tuple[str, str] | None:
+    """The larger unit that the times point to, and why."""
+    if unit == "s":
+        return None
+    instants = trace.arrival_ns + (trace.origin_ns or 0)
     for other, other_ns in UNITS_NS.items():
         factor = other_ns // UNITS_NS[unit]
         if factor > 1:
             low, high = np.searchsorted(instants, (YEAR_2000_NS // factor, LIMIT_NS // factor)).tolist()
             if high - low >= _NEARLY_ALL * len(instants):
                 return other, f"in {other} since 1970 they are {shown(int(instants[(low + high) // 2]) * factor)}"
-    rate = _rate_per_s(instants)
-    if unit != "s" and len(instants) > 2 and rate is not None and (instants % UNITS_NS[unit]).any():
+    rate = trace.mean_rate_per_s
+    if len(instants) > 2 and rate is not None and (instants % UNITS_NS[unit]).any():
         factor = UNITS_NS["s"] // UNITS_NS[unit]
         if rate >= _FRACTIONS_PER_S >= rate / factor:
             why = f"they have fractions, and {len(instants)} rows would come at {rate:,.0f} per second"
@@ -166,59 +167,58 @@ def _contradiction(unit: str, instants: Instants) -> tuple[str, str] | None:
     return None
 
 
-def _odd_rate(unit: str, instants: Instants) -> list[str]:
+def _odd_rate(unit: str, trace: Trace) -> list[str]:
     """A mean rate that no service has, of times from a start: a word, because the format's unit holds."""
-    rate = _rate_per_s(instants)
-    if len(instants) < _ENOUGH_ROWS or instants[0] >= YEAR_2000_NS or rate is None:
+    rate = trace.mean_rate_per_s
+    if len(trace) < _ENOUGH_ROWS or (trace.origin_ns or 0) >= YEAR_2000_NS or rate is None:
         return []
     if _SLOWEST_PER_S <= rate <= _ODD_PER_S:
         return []
-    return [f"odd_rate: in {unit} (format) {_pace(instants, 1)}; if they are in another unit, --time-unit says so"]
+    return [f"odd_rate: in {unit} (format) {_pace(trace, 1)}; if they are in another unit, --time-unit says so"]
 
 
-def _from_a_start(path: Path, instants: Instants, steps: Instants) -> Decision:
+def _from_a_start(path: Path, trace: Trace) -> Decision:
     """Numbers that were read as seconds from some start: the one unit that fits, if it is one."""
-    rate = _rate_per_s(instants)
-    if rate is None:
+    if trace.mean_rate_per_s is None:
         return Decision(None, None)
-    first, last = _written(int(instants[0]), "s"), _written(int(instants[-1]), "s")
-    rows = f"The times of {path} are numbers from {first} to {last}"
-    if len(steps) >= _FEW_STEPS and _JUMBLED[0] <= np.mean(steps < 0) <= _JUMBLED[1]:
+    first, last = _written(_at(trace, 0), "s"), _written(_at(trace, -1), "s")
+    rows, back = f"The times of {path} are numbers from {first} to {last}", _steps(trace) < 0
+    if len(back) >= _FEW_STEPS and _JUMBLED[0] <= back.mean() <= _JUMBLED[1]:
         raise WorkloadError(
             f"{rows} that go up and down from row to row, as durations do and arrivals do not.",
             code="time_unit",
             hint="--columns time=... names the column of arrivals; --time-unit says that this is it.",
         )
-    fitting = [unit for unit in UNITS_NS if _fits(unit, instants, rate)]
+    fitting = [unit for unit in UNITS_NS if _fits(unit, trace, trace.mean_rate_per_s)]
     if fitting == ["s"]:
         return Decision("s", "evidence")
-    paces = "; ".join(f"in {unit} {_pace(instants, UNITS_NS['s'] // UNITS_NS[unit])}" for unit in fitting or UNITS_NS)
+    paces = "; ".join(f"in {unit} {_pace(trace, UNITS_NS['s'] // UNITS_NS[unit])}" for unit in fitting or UNITS_NS)
     raise WorkloadError(
         f"{rows}, and nothing says in which unit: {paces}.",
         code="time_unit",
-        hint=f"Say which: --time-unit {' or '.join(fitting or UNITS_NS)}. {ELSEWHERE}",
+        hint=f"Say which: --time-unit {' or '.join(fitting)}. {ELSEWHERE}" if fitting else _NO_UNIT,
     )
 
 
-def _fits(unit: str, instants: Instants, rate_in_s: float) -> bool:
+def _fits(unit: str, trace: Trace, rate_in_s: float) -> bool:
     """Whether times read as seconds may be in this unit: the rate and the span that they would have."""
-    if len(instants) < _ENOUGH_ROWS:
+    if len(trace) < _ENOUGH_ROWS:
         rate_in_s = min(max(rate_in_s, _SLOWEST_PER_S), 1.0)
     factor = UNITS_NS["s"] // UNITS_NS[unit]
-    if rate_in_s * factor > _FASTEST_PER_S or int(instants[-1] - instants[0]) // factor > _LONGEST_NS:
+    if rate_in_s * factor > _FASTEST_PER_S or trace.span_s / factor > _LONGEST_S:
         return False
     # Clocks of less than a second count in whole numbers, unless they would be too slow for anything else.
-    return unit == "s" or rate_in_s < _SLOWEST_PER_S or not (instants % UNITS_NS["s"]).any()
+    whole = not ((trace.arrival_ns + (trace.origin_ns or 0)) % UNITS_NS["s"]).any()
+    return unit == "s" or rate_in_s < _SLOWEST_PER_S or whole
 
 
-def _pace(instants: Instants, factor: int) -> str:
-    rate = _rate_per_s(instants) or 0.0
-    return f"{len(instants)} rows span {(len(instants) - 1) / (rate * factor):.4g} s, {rate * factor:.3g} per second"
+def _pace(trace: Trace, factor: int) -> str:
+    rate = (trace.mean_rate_per_s or 0.0) * factor
+    return f"{len(trace)} rows span {trace.span_s / factor:.4g} s, {rate:.3g} per second"
 
 
-def _rate_per_s(instants: Instants) -> float | None:
-    span = int(instants[-1]) - int(instants[0])
-    return (len(instants) - 1) * 1e9 / span if span else None
+def _at(trace: Trace, row: int) -> int:
+    return int(trace.arrival_ns[row]) + (trace.origin_ns or 0)
 
 
 def _written(ns: int, unit: str) -> str:

@@ -135,6 +135,11 @@ def test_fractions_are_seconds_where_the_rate_is_one(tmp_path: Path) -> None:
     assert ("s", "evidence") == unit_of(log(tmp_path, [i // 20 for i in range(100)]))
 
 
+def test_days_of_a_spreadsheet(tmp_path: Path) -> None:
+    """46,275.25 is six in the morning there; as seconds the rows would come at 86,400 per second."""
+    assert "date and time" in refused(log, tmp_path, steady(40, 0.00001, 46275.25))[1]
+
+
 def test_one_instant_has_no_unit(tmp_path: Path) -> None:
     """Whatever it is, nothing comes of it."""
     assert (None, None) == unit_of(log(tmp_path, [7, 7, 7]))
