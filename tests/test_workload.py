@@ -237,3 +237,17 @@ def test_salts_are_fresh_unless_given(ten: str) -> None:
     assert fresh_salt() != fresh_salt()
     workload = Workload(trace=ten, salt="00ff")
     assert "00ff" == workload.schedule(workload.read()).salt
+
+
+def test_what_a_run_says_of_its_trace(tmp_path: Path) -> None:
+    """How the file was read, what was left out, and each thing to know once; nothing of a generated one's file."""
+    path = tmp_path / "t.csv"
+    rows = "".join(f"2026-09-10 09:00:{i:02},{50 + i},5\n" for i in range(20))
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1970-01-01 00:00:00,9,9\n" + rows)
+    workload = Workload(trace=str(path))
+    told = workload.facts(workload.read())
+    assert ("azure-csv", "date and time") == (told["trace_reading"]["format"], told["trace_reading"]["time_unit"])
+    assert {"far_in_time": 1} == told["rejected"]
+    assert ["far_in_time", "rejected"] == [warning.partition(":")[0] for warning in told["warnings"]]
+    built_in = Workload(trace="azure-conv", requests=20)
+    assert {} == built_in.facts(built_in.read())["trace_reading"]
