@@ -94,6 +94,11 @@ def workload_of(given: dict[str, Any], rate_per_s: float | None = None) -> Workl
     )
 
 
+def say(finding: str) -> None:
+    """A word about the trace, on stderr."""
+    click.echo(f"goodput: {finding}", err=True)
+
+
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
     """How the load is sent."""
     from loadtest.replay.sender import SenderOptions

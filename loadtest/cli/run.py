@@ -280,9 +280,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
     """`info` with what the user asked for."""
     import msgspec
 
-    from loadtest.workload import rejections
-
-    given = context.params
+    given, told = context.params, workload.facts(trace)
     return msgspec.structs.replace(
         info,
         name=directory.name,
@@ -291,8 +289,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
         slo=given["slo"] or "",
         warmup_s=workload.warmup_s,
         workers=master_options.workers_of(given),
-        rejected=rejections(trace),
-        warnings=[*trace.warnings, *map(str, workload.findings(trace)), *info.warnings],
+        **told | {"warnings": [*told["warnings"], *info.warnings]},
         config=options.resolved(context),
         tags=dict(given["tag"]),
     )
