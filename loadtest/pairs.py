@@ -70,6 +70,7 @@ class Replay:
     warmup_share: float = 0.0  # of the schedule's rows, when the workload itself has no warm-up
     schedule: Schedule | None = None  # that of stored runs, when the other side has them
     on_progress: Callable[[Schedule], OnProgress] | None = None
+    say: Callable[[str], None] = lambda _: None  # told once what to know about the trace, before anything is sent
     _traces: dict[tuple[int, int | None], Trace] = field(default_factory=dict)
 
     def expected_s(self) -> float:
@@ -78,13 +79,17 @@ class Replay:
 
     def __call__(self, target: Target, number: int, folder: Path) -> Sample:
         """Record one run in `folder`; raises Interrupted when the user stops it."""
-        schedule = self._plan(number, target.facts.max_model_len)
+        limit = target.facts.max_model_len
+        schedule = self._plan(number, limit)
+        told = self.workload.facts(self._trace(number, limit)) if self.schedule is None else {}
+        info = planned_info(target, schedule)
         info = msgspec.structs.replace(
-            planned_info(target, schedule),
+            info,
             name=folder.name,
             command=self.command,
             slo="" if self.slo is None else str(self.slo),
             warmup_s=float(schedule.scheduled_s[schedule.warmup].max()) if schedule.warmup.any() else 0.0,
+            **told | {"warnings": [*told.get("warnings", ()), *info.warnings]},
         )
         run = record(target, schedule, info, folder, self.on_progress(schedule) if self.on_progress else None)
         if run.info.state == "partial":
@@ -99,14 +104,25 @@ class Replay:
     def _plan(self, number: int, limit: int | None) -> Schedule:
         if self.schedule is not None:
             return replace(self.schedule, salt=fresh_salt())
-        seed = self.workload.seed + (number - 1 if self.virtual else 0)
-        workload = msgspec.structs.replace(self.workload, seed=seed, salt=fresh_salt())
-        key = (seed, limit)
-        trace = self._traces.get(key) or self._traces.setdefault(key, workload.read(limit))
+        trace, workload = self._trace(number, limit), self._workload(number)
         if self.warmup_share:
             warmup_s = float(trace.arrival_ns[int(self.warmup_share * len(trace))]) / 1e9
             workload = msgspec.structs.replace(workload, warmup_s=warmup_s)
         return workload.schedule(trace)
+
+    def _workload(self, number: int) -> Workload:
+        seed = self.workload.seed + (number - 1 if self.virtual else 0)
+        return msgspec.structs.replace(self.workload, seed=seed, salt=fresh_salt())
+
+    def _trace(self, number: int, limit: int | None) -> Trace:
+        """The trace of a run; of the first one that is read, what to know about it is said."""
+        workload = self._workload(number)
+        key = (workload.seed, limit)
+        if key not in self._traces:
+            self._traces[key] = workload.read(limit)
+            for finding in workload.findings(self._traces[key]) if len(self._traces) == 1 else ():
+                self.say(str(finding))
+        return self._traces[key]
 
 
 class Pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,6 +23,7 @@ from workloads.trace import Trace
 
 RECORDED = "recorded"
 
+_FEW_REQUESTS, _FEW_SHARE = 10, 0.05
 # Each use of chance has a stream of its own, so that one option never changes what another draws.
 _STEPS, _ARRIVALS, _THINK = 1, 2, 3
 
@@ -44,6 +46,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     columns: str | None = None
     zero_tokens: ZeroTokens = "drop"
+    time_unit: str | None = None
+    block_tokens: int | None = None
     shape: tuple[str, ...] = ()
     arrivals: str = RECORDED
     think: str | None = None  # `recorded` or a mean in seconds: later turns of a session wait for the answer before
@@ -89,6 +93,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """What to know about the selected requests before one of them is sent."""
         return [found for found in lint(trace, max_tokens=max_tokens) if found.level != "note"]
 
+    def facts(self, trace: Trace) -> dict[str, Any]:
+        """What run.json says of a trace: how it was read, what was left out, and what to know about it."""
+        return {
+            "trace_reading": {} if trace.reading is None else msgspec.to_builtins(trace.reading),
+            "rejected": rejections(trace),
+            "warnings": list(dict.fromkeys([*trace.warnings, *map(str, self.findings(trace))])),
+        }
+
     def schedule(self, trace: Trace, template_tokens: int = 0) -> Schedule:
         """The plan that replays `trace`; `template_tokens` is what the server adds to a text."""
         if 0 < trace.span_s <= self.warmup_s:
@@ -123,7 +135,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         if _holds_model(path):
             return self._generated(model.load(path))
         columns = Columns.parse(self.columns) if self.columns else None
-        return read_trace(path, format=self.format, columns=columns, zero_tokens=self.zero_tokens)
+        return read_trace(
+            path,
+            format=self.format,
+            columns=columns,
+            zero_tokens=self.zero_tokens,
+            time_unit=self.time_unit,
+            block_tokens=self.block_tokens,
+        )
 
     def _generated(self, workload: str | model.Model) -> Trace:
         whole = self.shape or self.arrivals != RECORDED  # steps may need more rows than are sent in the end
@@ -141,7 +160,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             return shape.to_rate(self._first(trace, self.rate_per_s), self.rate_per_s)
         trace = shape.speed(trace, self.speed) if self.speed else trace
         if self.duration_s is not None:
-            trace = shape.window(trace, 0.0, self.duration_s)
+            trace = _hardly_any(shape.window(trace, 0.0, self.duration_s), len(trace), self.duration_s)
         return trace if self.requests is None else shape.head(trace, self.requests)
 
     def _first(self, trace: Trace, rate_per_s: float) -> Trace:
@@ -168,6 +187,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         if process.own_rate:
             return trace if self.duration_s is None else shape.window(trace, 0.0, self.duration_s)
         return shape.to_rate(trace, rate) if rate is not None else trace
+
+
+def _hardly_any(kept: Trace, rows: int, duration_s: float) -> Trace:
+    """With a word when --duration leaves next to nothing of a trace: its times may be in another unit, or far apart."""
+    if len(kept) >= _FEW_REQUESTS or len(kept) >= _FEW_SHARE * rows:
+        return kept
+    return shape.warned(kept, f"few_requests: the first {duration_s:g} s of the trace hold {len(kept)} of {rows} rows")
 
 
 def rejections(trace: Trace) -> dict[str, int]:

@@ -6,6 +6,8 @@ process's monotonic clock; NaN where a thing never happened. Definitions: docs/d
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
@@ -56,6 +58,10 @@ class Flag(IntFlag):
     REDIRECTED = 1 << 11
     CLOCK_STEP = 1 << 12  # the wall clock moved: user stamps were used
     NOT_STREAMED = 1 << 13  # one body, no token times: TTFT cannot be measured
+    FIRST_EVENT_TOKENS = 1 << 14  # the first token event is known to carry several: TPOT is too low
+    UNKNOWN_TEXT_KEY = 1 << 15  # generated text under a key that no dialect knows
+    USAGE_OVER_TEXT = 1 << 16  # usage counts more tokens than the text can hold
+    USAGE_CONTRADICTION = 1 << 17  # usage's total is no sum of its parts
 
 
 class StampSource(IntEnum):
@@ -170,8 +176,17 @@ class WorkerStats(msgspec.Struct, kw_only=True):
     connections_idle_most: int = 0  # at one time
     requests_by_address: dict[str, int] = {}  # of each part of the target, those without any too
     cached_prompt_tokens: int = 0  # which the server said it did not compute again
+    unknown_text_keys: list[str] = []  # paths of keys nobody knew under which generated text stood
     clock_steps: int = 0
     torn_frames: int = 0
+
+
+def requests_by_address(workers: Iterable[WorkerStats]) -> dict[str, int]:
+    """All workers' requests per part of the target."""
+    counts: Counter[str] = Counter()
+    for worker in workers:
+        counts.update(worker.requests_by_address)
+    return dict(counts)
 
 
 @dataclass(eq=False)

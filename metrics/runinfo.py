@@ -48,6 +48,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     rate_per_s: float | None = None
     duration_s: float | None = None
     warmup_s: float = 0.0
+    trace_reading: dict[str, Scalar] = {}  # the file's format, unit of times, size of blocks, and who decided each
     rejected: dict[str, int] = {}  # trace rows left out, by reason
     warnings: list[str] = []
     workers: int = 1

@@ -50,6 +50,8 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     opened: int
     reused: int
+    idle_most: int  # at one time, open and carrying nothing
+    requests_by_address: dict[str, int]  # of each part of the target; empty where nothing was sent
     reconnected: int
     connect_s: Stat | None
 
@@ -157,6 +159,8 @@ def _connections(rows: Rows, table: RecordTable) -> Connections:
     return Connections(
         opened=sum(worker.connections_opened for worker in table.workers),
         reused=sum(worker.connections_reused for worker in table.workers),
+        idle_most=sum(worker.connections_idle_most for worker in table.workers),
+        requests_by_address=requests_by_address(table.workers),
         reconnected=int((rows["reconnects"] > 0).sum()),
         connect_s=describe(rows["connect_s"]),
     )

@@ -8,37 +8,30 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from metrics.evidence import contradictions
+from metrics.findings import Finding, first_due_s
+from metrics.findings import invalid as _invalid
+from metrics.findings import part as _part
+from metrics.findings import warning as _warning
+from metrics.findings import what as _what
 from metrics.latency import Mask, client_lag_s, counted, is_ok, is_streamed, select, ttft_s
 from metrics.records import EventTimes, Flag, Outcome, Rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO
 from metrics.stamps import loop_lag, read_late, stamp_uncertainty_s
-from metrics.stats import Stat, defined, describe
+from metrics.stats import Stat, describe
 
-Level = Literal["invalid", "warning"]
 Verdict = Literal["valid", "warning", "invalid"]
-Evidence = dict[str, float | int | str | None]
 
 MAX_LAG_S = 0.020
 LAG_SHARE_OF_TTFT = 0.10
 UNCERTAINTY_SHARE_OF_TPOT = 0.10
 UNCERTAIN_TOKENS = 0.01
 BUFFERED_ROWS = 0.01
-PROMPT_COUNT_ERROR = 0.01
-PREFIX_CACHE_SHARE = 0.01  # of the prompt tokens: a start token that all prompts share is no finding
 COLD_START_FACTOR = 3.0
 COLD_START_ROWS = 20
 COLD_LENGTH_ROWS = 5  # of one power of two of prompt tokens: kernels are compiled for sizes
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to know before believing a figure."""
-
-    code: str
-    level: Level
-    message: str
-    evidence: Evidence = {}
 
 
 class Validity(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +55,7 @@ def assess(run: Run, slo: SLO | None) -> Validity:
         *_not_offered(mine, slo),
         *_limited_by_client(rows, run.table.events, of, slo),
         *_server_evidence(mine),
+        *contradictions(run.table, of, info),
         *_buffered(rows, run.table.events, of),
         *_run_conditions(mine, info),
     ]
@@ -155,7 +149,6 @@ def _server_evidence(rows: Rows) -> Iterator[Finding]:
         if flagged.any():
             yield _warning(code, f"{_part(flagged)} {words}.", **_what(rows, flagged))
     yield from _cold_start(rows)
-    yield from _prompt_counts(rows)
 
 
 def _buffered(rows: Rows, events: EventTimes | None, of: Mask) -> Iterator[Finding]:
@@ -202,29 +195,8 @@ def _cold_start(rows: Rows) -> Iterator[Finding]:
         )
 
 
-def _prompt_counts(rows: Rows) -> Iterator[Finding]:
-    told = is_ok(rows) & (rows["served_prompt_tokens"] >= 0)
-    planned, served = (int(rows[name][told].sum()) for name in ("prompt_tokens", "served_prompt_tokens"))
-    if planned and abs(served / planned - 1) > PROMPT_COUNT_ERROR:
-        yield _warning(
-            "prompt_count_mismatch",
-            f"The server counted {served} prompt tokens where {planned} were planned ({served / planned - 1:+.1%}).",
-            planned=planned,
-            served=served,
-        )
-
-
 def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
     """What the set-up, rather than a single answer, puts in doubt."""
-    hits = info.server.get("prefix_cache_hits")
-    planned = int(rows["prompt_tokens"].sum())
-    if isinstance(hits, int | float) and hits > PREFIX_CACHE_SHARE * planned:
-        yield _warning(
-            "prefix_cache",
-            f"The server took {hits:g} of {planned} prompt tokens from its prefix cache: TTFT is better than it "
-            "would be with fresh prompts.",
-            hits=hits,
-        )
     outside = info.server.get("extrapolated_share")
     if isinstance(outside, int | float) and outside > 0:
         yield _warning(
@@ -252,31 +224,13 @@ def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
         )
 
 
-def _what(rows: Rows, mask: Mask) -> Evidence:
-    return {"count": int(mask.sum()), "share": float(mask.mean()), "first_scheduled_s": _first(rows, mask)}
-
-
-def _part(mask: Mask) -> str:
-    return f"{int(mask.sum())} of {len(mask)} requests"
-
-
 def _since(rows: Rows, mask: Mask) -> str:
-    first = _first(rows, mask)
+    first = first_due_s(rows, mask)
     return "" if first is None else f", the first of them due at {first:.4g} s"
-
-
-def _first(rows: Rows, mask: Mask) -> float | None:
-    scheduled = defined(rows["scheduled_s"][mask])
-    return float(scheduled.min()) if len(scheduled) else None
 
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _invalid(code: str, message: str, **evidence: float | int | str | None) -> Finding:
-    return Finding(code=code, level="invalid", message=message, evidence=evidence)
-
-
-def _warning(code: str, message: str, **evidence: float | int | str | None) -> Finding:
-    return Finding(code=code, level="warning", message=message, evidence=evidence)
+__all__ = ["Finding", "Validity", "Verdict", "assess", "lag_limit_s"]

@@ -84,6 +84,27 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
         "Prompts that are in the cache need no prefill.",
         "Leave `--salt` out (a fresh one per run makes fresh prompts), or turn the cache off in the server.",
     ),
+    "unknown_text_key": (
+        "If that text is not generated output, first tokens come too early and there are too many of them.",
+        "Look at one answer (`curl -N`): if it is output, all is well; please report the key either way.",
+    ),
+    "usage_over_text": (
+        "Tokens that nobody saw: hidden reasoning, special tokens, or text that goodput did not find.",
+        "Look at one answer (`curl -N`); have the server stream its reasoning, or say its length in "
+        "`completion_tokens_details`.",
+    ),
+    "usage_under_events": (
+        "TPOT divides by the count in usage: one that is too low makes it too high.",
+        "Look whether usage leaves reasoning out, and whether something on the way cuts tokens into smaller events.",
+    ),
+    "usage_contradiction": (
+        "One of the counts is wrong, and it may be the one that TPOT and throughput are made of.",
+        "Compare the usage of one answer (`curl`) with its text; look at the gateway that writes it.",
+    ),
+    "first_event_tokens": (
+        "TPOT counts the tokens of the first event, and not the time they took.",
+        "Read the token gaps beside TPOT, and compare only runs that begin alike.",
+    ),
     "extrapolated_model": (
         "Beyond its measured range the performance model is a guess.",
         "Lower `--rate`, or read the figures as a direction only.",

@@ -216,9 +216,12 @@ def connections(found: Connections) -> str:
     total = found.opened + found.reused
     if not total:
         return ""
-    told = [f"{count(found.opened)} opened", f"{count(found.reused)} reused"]
+    told = [f"{count(found.opened)} opened", f"{count(found.reused)} reused", f"at most {count(found.idle_most)} idle"]
     if found.connect_s is not None:
         told.append(f"set-up p50 {seconds(found.connect_s.p50)}, p99 {seconds(found.connect_s.p99)}")
+    if len(found.requests_by_address) > 1:
+        least, most = min(found.requests_by_address.values()), max(found.requests_by_address.values())
+        told.append(f"{count(len(found.requests_by_address))} addresses, {count(least)} to {count(most)} requests each")
     if found.reconnected:
         told.append(f"{count(found.reconnected)} sent again on a new one")
     return " · ".join(told)

@@ -164,6 +164,17 @@ def test_live_pairs_share_one_schedule() -> None:
     assert 1 == len({probe._plan(number, None).recipe_hash for number in (1, 2, 3)})
 
 
+def test_what_to_know_about_the_trace_is_said_once(tmp_path: Path) -> None:
+    """Before the first run, whatever the number of runs."""
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_ns,prompt_tokens,output_tokens\n" + "0,5,6\n" * 5)
+    said: list[str] = []
+    probe = Replay(Workload(trace=str(path)), TARGETS, [], virtual=True, say=said.append)
+    for number in (1, 2, 3):
+        probe._plan(number, None)
+    assert ["one_instant"] == [text.partition(":")[0] for text in said]
+
+
 def test_simulated_deployments_are_told_apart(tmp_path: Path) -> None:
     """A small chunk budget costs first tokens; equal deployments pass without a difference."""
     probe = Replay(WORKLOAD, TARGETS, [], virtual=True)

@@ -39,6 +39,18 @@ def test_the_first_seconds_of_a_file(ten: str) -> None:
     assert [0.0, 2.0, 4.0] == arrivals(ten, duration_s=6.0)
 
 
+def test_a_duration_that_leaves_next_to_nothing(tmp_path: Path) -> None:
+    """The first of a hundred rows, because the others come later: said before anything is sent."""
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "arrival_ns,prompt_tokens,output_tokens\n0,5,6\n" + "".join(f"{i}000000000000,5,6\n" for i in range(1, 100))
+    )
+    trace = Workload(trace=str(path), duration_s=60.0).read()
+    assert (1, ["few_requests"]) == (len(trace), [found.code for found in Workload(trace="x").findings(trace)])
+    assert "1 of 100 rows" in trace.warnings[-1]
+    assert () == Workload(trace=str(path), duration_s=60_000.0).read().warnings
+
+
 def test_speed_comes_before_duration(ten: str) -> None:
     """Twice as fast for 6 s: the rows of the first 12 s of the file."""
     assert [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] == arrivals(ten, speed=2.0, duration_s=6.0)
@@ -169,7 +181,7 @@ def test_a_log_of_ones_own(tmp_path: Path) -> None:
     """--columns and --format reach the reader."""
     path = tmp_path / "log.csv"
     path.write_text("when,p,o,kind\n1,5,5,a\n2,6,6,b\n")
-    trace = Workload(trace=str(path), columns="time=when,prompt=p,output=o,class=kind").read()
+    trace = Workload(trace=str(path), columns="time=when,unit=s,prompt=p,output=o,class=kind").read()
     assert trace.slo_class is not None
     assert [0, 1] == trace.slo_class.tolist()
     with pytest.raises(WorkloadError):
@@ -225,3 +237,17 @@ def test_salts_are_fresh_unless_given(ten: str) -> None:
     assert fresh_salt() != fresh_salt()
     workload = Workload(trace=ten, salt="00ff")
     assert "00ff" == workload.schedule(workload.read()).salt
+
+
+def test_what_a_run_says_of_its_trace(tmp_path: Path) -> None:
+    """How the file was read, what was left out, and each thing to know once; nothing of a generated one's file."""
+    path = tmp_path / "t.csv"
+    rows = "".join(f"2026-09-10 09:00:{i:02},{50 + i},5\n" for i in range(20))
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1970-01-01 00:00:00,9,9\n" + rows)
+    workload = Workload(trace=str(path))
+    told = workload.facts(workload.read())
+    assert ("azure-csv", "date and time") == (told["trace_reading"]["format"], told["trace_reading"]["time_unit"])
+    assert {"far_in_time": 1} == told["rejected"]
+    assert ["far_in_time", "rejected"] == [warning.partition(":")[0] for warning in told["warnings"]]
+    built_in = Workload(trace="azure-conv", requests=20)
+    assert {} == built_in.facts(built_in.read())["trace_reading"]

@@ -121,6 +121,7 @@ def _joined(parts: Sequence[Trace], offsets_ns: Sequence[int], like: Trace | Non
         slo_class=_column([part.slo_class for part in parts], parts, order, 0),
         prefix=_prefix(parts, order),
         origin_ns=origin,
+        reading=None if like is None else like.reading,
     )
     sources = (like,) if like is not None else tuple(parts)
     return replace(

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.reading import Reading
 from workloads.sharing import hit_ratio, token_hit_ratio
 from workloads.trace import Trace
 
@@ -52,6 +53,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     shared_prompt_share: float | None
     rejected: dict[str, int]
     warnings: list[str]
+    reading: Reading | None
 
 
 def describe(trace: Trace) -> TraceInfo:
@@ -80,6 +82,7 @@ def describe(trace: Trace) -> TraceInfo:
         shared_prompt_share=None if trace.prefix is None else token_hit_ratio(trace),
         rejected=dict(Counter(row.reason for row in trace.rejected)),
         warnings=list(trace.warnings),
+        reading=trace.reading,
     )
 
 

@@ -16,6 +16,9 @@ Level = Literal["error", "warning", "note"]
 _ATOM_SHARE, _ATOM_WIDTH = 0.03, 0.01  # a hundredth of the values' range holding this share of the rows
 _SAME_SHARE, _LEAST_ROWS = 0.2, 100
 _TICK_SHARE = 0.5
+_BURST_SHARE, _BURST_WIDTH, _BURST_ROWS = 0.9, 0.01, 10
+_UNTIMED = "no_arrivals"
+_WARNINGS = {"far_in_time", "far_apart", "few_requests", "time_unit", "mixed_times", "odd_rate", "clock_set_back"}
 _TICKS_NS = tuple((name, ns) for name, ns in (("minute", 60 * 10**9), ("second", 10**9), ("millisecond", 10**6)))
 
 
@@ -33,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def lint(trace: Trace, *, max_tokens: int | None = None) -> list[Finding]:
     """Findings about a trace's rows, clock and lengths, and (with the target's context) what cannot be sent to it."""
-    found = [*_from_reading(trace), *_clock(trace), *_repeated(trace)]
+    found = [*_from_reading(trace), *_one_burst(trace), *_clock(trace), *_repeated(trace)]
     for name in ("prompt", "output"):
         found += _atoms(name, getattr(trace, f"{name}_tokens"))
     return found + ([] if max_tokens is None else _not_sendable(trace, max_tokens))
@@ -55,9 +58,28 @@ def _from_reading(trace: Trace) -> list[Finding]:
         )
     for warning in trace.warnings:
         code, _, sentence = warning.partition(": ")
-        level: Level = "error" if code == "no_arrivals" else "note"
+        level: Level = "error" if code == _UNTIMED else "warning" if code in _WARNINGS else "note"
         found.append(Finding(code=code, level=level, message=sentence, evidence={}))
     return found
+
+
+def _one_burst(trace: Trace) -> list[Finding]:
+    """Nearly all rows within a hundredth of the span, or in one instant: the rest of the time nothing is sent."""
+    rows, at = len(trace), trace.arrival_ns
+    if rows < 2 or any(word.startswith(_UNTIMED) for word in trace.warnings):
+        return []
+    if trace.span_s == 0:
+        return [_finding("one_instant", f"all {rows} rows arrive at one instant and are sent as one burst", rows=rows)]
+    if rows < _BURST_ROWS:
+        return []
+    width_ns = int(trace.span_s * _BURST_WIDTH * 1e9)
+    crowd = int((np.searchsorted(at, at + width_ns, side="right") - np.arange(rows)).max())
+    if crowd < _BURST_SHARE * rows:
+        return []
+    message = (
+        f"{crowd} of {rows} rows arrive within {width_ns / 1e9:.3g} s, the others in the rest of {trace.span_s:.4g} s"
+    )
+    return [_finding("one_burst", message, rows=crowd, width_s=width_ns / 1e9, span_s=trace.span_s)]
 
 
 def _clock(trace: Trace) -> list[Finding]:

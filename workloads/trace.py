@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from workloads.errors import WorkloadError
+from workloads.reading import Reading
 
 
 def frozen(values: Any, dtype: DTypeLike) -> NDArray[Any]:
@@ -65,7 +66,8 @@ class Trace:
 
     `session` (-1 for none), `turn`, `slo_class` and `prefix` are None when the source does not tell; `line` is the
     line each row came from; a warning reads `code: sentence`; `origin_ns` is the absolute time of the first kept
-    row (since 1970, as written in the file) and None when the source counts from zero.
+    row (since 1970, as written in the file) and None when the source counts from zero; `reading` is None unless the
+    rows came from one file.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Trace:
     warnings: tuple[str, ...] = ()
     origin_ns: int | None = None
     line: NDArray[np.int64] | None = None
+    reading: Reading | None = None
 
     def __post_init__(self) -> None:
         for column, dtype in _DTYPES.items():

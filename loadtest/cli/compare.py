@@ -139,6 +139,7 @@ def _measured_sets(
         options.command_line(context),
         virtual=all(isinstance(side, VirtualSide) for side in sides),
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
+        say=load_options.say,
     )
     directory = create(given["out"] or load_options.default_folder("comparisons"))
     runs: list[list[Run]] = [[] for _ in sides]

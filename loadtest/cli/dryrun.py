@@ -28,6 +28,7 @@ def dry_run(workload: Workload, given: dict[str, Any]) -> int:
     prompt, out = (int(column.sum(dtype="i8")) for column in (schedule.prompt_tokens, schedule.max_tokens))
     plan: dict[str, Any] = {
         "trace": schedule.trace_name,
+        "reading": trace.reading,
         "requests": len(schedule),
         "sessions": figures.sessions,
         "waiting_turns": int(schedule.waits.sum()),
@@ -47,6 +48,7 @@ def dry_run(workload: Workload, given: dict[str, Any]) -> int:
     if given["json"]:
         output.print_json(plan)
     else:
+        plan["reading"] = None if trace.reading is None else str(trace.reading)
         lines = [(key, value) for key, value in plan.items() if value not in (None, [], {}, 0)]
         click.echo("\n".join(f"{key:<20} {_shown(msgspec.to_builtins(value))}" for key, value in lines))
     return ExitCode.OK

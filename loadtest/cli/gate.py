@@ -214,6 +214,7 @@ def _probe(
         command,
         virtual=isinstance(baseline, VirtualSide) and isinstance(candidate, VirtualSide),
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
+        say=load_options.say,
         schedule=schedule,
     )
     return probe, workload.rate_per_s

@@ -22,9 +22,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DRAIN_S = 60.0
 _DRAIN_PER_TTFT = 20.0
+_WHOLE_ANSWER_S = 600.0
 SHARE_OF_GOODPUT = 0.8
 _OF_THE_BODY = ("extra_body", "rename_field", "drop_field")
 
+_PATIENCE_OPTIONS = (
+    click.option(
+        "--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit between tokens."
+    ),
+    click.option(
+        "--drain",
+        type=DURATION,
+        metavar="TIME",
+        help="Cut off all that is under way so long after the last request.  [default: wait while tokens come]",
+    ),
+)
 _BODY_OPTIONS = (
     click.option("--extra-body", multiple=True, metavar="K=V|JSON", help="Extra fields of the request body."),
     click.option("--rename-field", multiple=True, metavar="OLD=NEW", help="A field of the body under another name."),
@@ -51,7 +63,7 @@ _OPTIONS = (
     click.option(
         "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
     ),
-    click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit."),
+    *_PATIENCE_OPTIONS,
     click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]"),
     click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]"),
     *_BODY_OPTIONS,
@@ -94,14 +106,35 @@ def workload_of(given: dict[str, Any], rate_per_s: float | None = None) -> Workl
     )
 
 
+def patience_options(command: F) -> F:
+    """How long to wait for answers."""
+    for option in reversed(_PATIENCE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def say(finding: str) -> None:
+    """A word about the trace, on stderr."""
+    click.echo(f"goodput: {finding}", err=True)
+
+
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
     """How the load is sent."""
     from loadtest.replay.sender import SenderOptions
     from loadtest.target import LoadSettings
 
+    return LoadSettings(SenderOptions(**patience_of(given, slo)), given["workers"])
+
+
+def patience_of(given: dict[str, Any], slo: SLO | None) -> dict[str, float | None]:
+    """How long to wait for answers, as fields of SenderOptions: an answer in one piece shows no progress on its way."""
     ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
-    sender = SenderOptions(idle_timeout_s=given["timeout"], drain_limit_s=max(_DRAIN_S, _DRAIN_PER_TTFT * ttft_s))
-    return LoadSettings(sender, given["workers"])
+    silent_s = _WHOLE_ANSWER_S if given.get("no_stream") else _DRAIN_S
+    return {
+        "idle_timeout_s": given["timeout"],
+        "drain_limit_s": max(silent_s, _DRAIN_PER_TTFT * ttft_s),
+        "drain_total_s": given["drain"],
+    }
 
 
 def endpoint_of(given: dict[str, Any]) -> EndpointOptions:

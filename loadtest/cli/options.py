@@ -53,7 +53,7 @@ HEADINGS = {
         ),
         *("ca_file", "no_verify", "metrics_url"),
     ),
-    "How the load is sent": ("timeout", "max_lateness", "max_in_flight", "spin_us", "reactor"),
+    "How the load is sent": ("timeout", "drain", "max_lateness", "max_in_flight", "spin_us", "reactor"),
     "Who sends": ("workers", "master", "expect_workers", "master_bind", "token_file", "wait"),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import master_options, options, require, workload_options
-from loadtest.cli.load_options import body_options
+from loadtest.cli.load_options import body_options, patience_of, patience_options
 from loadtest.cli.options import DURATION, HEADER, RULE, TAG
 from loadtest.cli.predicting import foretell, print_beside
 from loadtest.cli.probing import print_table, probing
@@ -34,8 +34,6 @@ _OF_A_TARGET = (
     *("api_key_env", "api_key_file", "ca_file", "no_verify"),
 )
 _NOWHERE = "http://127.0.0.1"
-_DRAIN_S = 60.0
-_DRAIN_PER_TTFT = 20.0
 
 
 @click.command(cls=options.Command)
@@ -60,9 +58,7 @@ _DRAIN_PER_TTFT = 20.0
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
 )
 @master_options.mastering
-@click.option(
-    "--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit between tokens."
-)
+@patience_options
 @click.option(
     "--max-lateness", type=DURATION, default="2s", show_default=True, metavar="TIME", help="Skip what is later."
 )
@@ -210,10 +206,8 @@ def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
         raise UsageError(f"--max-in-flight {cap} leaves some of {workers} workers nothing to do", code="max_in_flight")
     if given["abort_on"]:
         AbortRule.parse(given["abort_on"])
-    ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
     sender = SenderOptions(
-        idle_timeout_s=given["timeout"],
-        drain_limit_s=max(_DRAIN_S, _DRAIN_PER_TTFT * ttft_s),
+        **patience_of(given, slo),
         max_lateness_s=given["max_lateness"],
         max_in_flight=cap,
         spin_us=given["spin_us"],
@@ -280,9 +274,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
     """`info` with what the user asked for."""
     import msgspec
 
-    from loadtest.workload import rejections
-
-    given = context.params
+    given, told = context.params, workload.facts(trace)
     return msgspec.structs.replace(
         info,
         name=directory.name,
@@ -291,8 +283,7 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
         slo=given["slo"] or "",
         warmup_s=workload.warmup_s,
         workers=master_options.workers_of(given),
-        rejected=rejections(trace),
-        warnings=[*trace.warnings, *map(str, workload.findings(trace)), *info.warnings],
+        **told | {"warnings": [*told["warnings"], *info.warnings]},
         config=options.resolved(context),
         tags=dict(given["tag"]),
     )

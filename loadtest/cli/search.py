@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
-from loadtest.cli.load_options import body_options
+from loadtest.cli.load_options import body_options, patience_options
 from loadtest.cli.options import DURATION, HEADER
 from loadtest.errors import ExitCode, UsageError
 
@@ -60,7 +60,7 @@ PRECISION = {"quick": 6, "precise": 12}
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Processes that send."
 )
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="TIME", help="Idle limit.")
+@patience_options
 @click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first listed]")
 @click.option("--api", type=click.Choice(["completions", "chat"]), help="API to use.  [default: completions]")
 @body_options

@@ -15,7 +15,10 @@ _READING = (
         "--zero-tokens", type=click.Choice(["drop", "clamp"]), default="drop", show_default=True, help="Rows with 0."
     ),
     click.option("--columns", metavar="K=PATH,...", help="Where a log keeps time, prompt, output, session, class."),
+    click.option("--time-unit", type=click.Choice(["s", "ms", "us", "ns"]), help="Of numeric times in the file."),
+    click.option("--block-tokens", type=click.IntRange(1), metavar="N", help="Tokens of a prompt block (hash_ids)."),
 )
+_FIELDS = ("format", "columns", "zero_tokens", "time_unit", "block_tokens", "arrivals", "tokenizer")
 _SHAPING = (
     click.option("--spread-ticks", is_flag=True, help="Spread rows of one clock tick evenly: the step `spread`."),
     click.option("--shape", "shape", multiple=True, metavar="STEP", help="E.g. window=5m+10m, clip=8192, thin=4."),
@@ -30,7 +33,7 @@ _SENDING = (
 
 
 def reading(command: F) -> F:
-    """--format and --columns."""
+    """How a file is read."""
     return _with(command, _READING)
 
 
@@ -46,9 +49,7 @@ def sending(command: F) -> F:
 
 def fields(given: dict[str, Any]) -> dict[str, Any]:
     """What a Workload takes of the options."""
-    found = {
-        name: given[name] for name in ("format", "columns", "zero_tokens", "arrivals", "tokenizer") if given.get(name)
-    }
+    found = {name: given[name] for name in _FIELDS if given.get(name)}
     steps = (*(("spread",) if given.get("spread_ticks") else ()), *(given.get("shape") or ()))
     if steps:
         found["shape"] = steps

@@ -7,24 +7,25 @@ framing, SSE and JSON.
 from __future__ import annotations
 
 from array import array
-
-import msgspec
+from bisect import bisect_right
 
 from loadtest.replay import wire
+from loadtest.replay.body import Body
 from loadtest.replay.dialects import Dialect, Piece, openai
 from loadtest.replay.dialects.dialect import Spans
 from loadtest.replay.dialects.openai import COMPLETIONS
+from loadtest.replay.dialects.usage import MAX_TOKENS, Usage
+from loadtest.replay.flags import flags_of
 from loadtest.replay.jsonlines import LineParser
+from loadtest.replay.shown import Shown
 from loadtest.replay.sse import EventTooLargeError, SseEvent, SseParser
 from loadtest.replay.stamps import NO_STAMP
+from loadtest.replay.strangers import Strangers, Waiting
 from loadtest.replay.template import KNOWN_TEXTS, TokenTemplate
 from loadtest.replay.texts import error_text, joined
+from loadtest.replay.tokencount import TokenCount, count_tokens
 from loadtest.replay.wire import FramingError, ResponseParser, State
 from metrics.records import Flag, Outcome, Phase
-
-MAX_ERROR_BODY_BYTES = 64 * 1024
-MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
-MAX_TOKENS = 2**31 - 1  # what a column holds; a count beyond it is damage
 
 Read = tuple[int, bytes, bytes]  # user stamp, kernel stamp (NO_STAMP where none came), what was read
 KEEP_ALIVES = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")  # names of events that say nothing
@@ -35,17 +36,19 @@ class Answer:
     """Everything one response said. Times are indices of reads (-1 = never) until `ReadTimes` makes them instants."""
 
     __slots__ = (
+        "_careful_bytes",
         "_choices",
+        "_content",
         "_dialect",
         "_events",
         "_finished",
-        "_json_body",
-        "_kind",
+        "_known_event",
+        "_late_events",
         "_parser",
+        "_strangers",
         "_stream_asked",
         "_template",
         "bytes_received",
-        "cached_tokens",
         "closed",
         "coalesced_reads",
         "done_marker",
@@ -58,15 +61,12 @@ class Answer:
         "kernel",
         "last_body_read",
         "malformed_events",
-        "prompt_tokens",
-        "reasoning_events",
-        "reasoning_tokens",
         "shared_read_events",
+        "shown",
         "slow_events",
-        "slow_token_events",
         "spans",
         "text_parts",
-        "usage_tokens",
+        "usage",
         "user_ns",
     )
 
@@ -77,8 +77,7 @@ class Answer:
         self._finished: set[int] = set()  # choices that gave their finish reason
         self._parser = ResponseParser()
         self._events: SseParser | LineParser = LineParser() if dialect.json_lines else SseParser()
-        self._kind = ""  # "", events, json or text, decided by the first byte of the body
-        self._json_body = bytearray()
+        self._content = Body()
         self._template = TokenTemplate()
         self.user_ns = array("q")
         self.kernel = bytearray()
@@ -87,11 +86,13 @@ class Answer:
         self.finish_reason: str | None = None
         self.done_marker = self.closed = False
         self.error: str | None = None
-        self.usage_tokens = self.prompt_tokens = -1
+        self.usage, self.shown = Usage(), Shown()
         self.spans: Spans | None = None
-        self.reasoning_tokens = self.reasoning_events = self.malformed_events = 0
-        self.coalesced_reads = self.shared_read_events = self.bytes_received = 0
-        self.cached_tokens = self.slow_events = self.slow_token_events = 0
+        self.coalesced_reads = self.shared_read_events = self.bytes_received = self._careful_bytes = 0
+        self.slow_events = self.malformed_events = 0
+        self._known_event = b""  # the first with output in a known place
+        self._strangers: Strangers | None = None
+        self._late_events = 0  # put in before events that came after them
         self.first_token_event = -1  # number of the event, [DONE] and comments left out
         self.text_parts: tuple[list[str], list[str]] | None = ([], []) if keep_text else None
 
@@ -124,23 +125,24 @@ class Answer:
             bool(self._template)
             and self._parser.at_chunk_boundary
             and self._events.at_event_boundary
+            and not self.done_marker
             and self.text_parts is None
         )
 
     def _read(self, index: int, data: bytes, quick: bool) -> None:
         """A read that is not simply one plain token event."""
-        before = len(self.event_reads)
+        before = len(self.event_reads) - self._late_events
         rest = self._after_plain_events(index, data) if quick else data
         if rest:
             self._read_carefully(index, rest)
         else:
             self.last_body_read = index
-        events = len(self.event_reads) - before
+        events = len(self.event_reads) - self._late_events - before
         if events > 1:
             self.coalesced_reads += 1
             self.shared_read_events += events
         elif events == 1 and self._parser.at_chunk_boundary:
-            self._template.learn(data)
+            self._template.learn(data, self._quick_events)
 
     def _after_plain_events(self, index: int, data: bytes) -> bytes:
         """Take the plain token events that a read of several chunks begins with; returns what follows them."""
@@ -154,12 +156,14 @@ class Answer:
 
     def _read_carefully(self, index: int, data: bytes) -> None:
         """Framing, then events."""
+        self._careful_bytes += len(data)
         in_head = self._parser.state == State.HEAD
         body = self._parser.feed(data)
         if in_head and self._parser.state != State.HEAD:
             self.headers_read = index
         if body:
-            self.last_body_read = index
+            if not self.done_marker:
+                self.last_body_read = index
             self._body(body, index)
         if self._parser.state == State.DONE:
             self._body_ended(index)
@@ -174,37 +178,23 @@ class Answer:
 
     # --- the body ----------------------------------------------------------------------------------------------
 
-    def _body(self, body: bytes, index: int) -> None:
-        if not self._kind:
-            self._kind = self._sniff(body)
-        if self._kind == "events":
-            for event in self._events.feed(body):
+    def _body(self, data: bytes, index: int) -> None:
+        json_lines = self._dialect.json_lines and self._stream_asked
+        events = self._content.take(data, accepted=self.accepted, json_lines=json_lines)
+        if events:
+            for event in self._events.feed(events):
                 self._event(event, index)
-        elif self._kind == "json" and len(self._json_body) <= MAX_JSON_BODY_BYTES:
-            self._json_body += body
-        elif len(self._json_body) < MAX_ERROR_BODY_BYTES:
-            self._json_body += body[: MAX_ERROR_BODY_BYTES - len(self._json_body)]
-
-    def _sniff(self, body: bytes) -> str:
-        """By the first byte, because servers mislabel bodies: an error object under text/event-stream, say."""
-        if not self.accepted:
-            return "text"
-        start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        if start in (b"{", b"["):
-            return "events" if self._dialect.json_lines and self._stream_asked else "json"
-        return "text" if start == b"<" else "events"
 
     def _body_ended(self, index: int) -> None:
-        if self._kind == "events":
+        if self._content.kind == "events":
             for event in self._events.close():
                 self._event(event, index)
-        elif self._kind == "json" and self._json_body:
-            piece = self._dialect.read(bytes(self._json_body))
-            self._note(piece)
-            if piece.token and self.usage_tokens < 0:
-                self.usage_tokens = -2  # a whole answer without a count: flagged as estimated, TTFT not measurable
+        elif self._content.kind == "json":
+            self._note(self._dialect.read(self._content.kept))
 
     def _event(self, event: SseEvent, index: int) -> None:
+        if self.done_marker:
+            return  # it has ended: nothing after that is part of it
         said = event.data.strip()
         if said == openai.DONE:
             self.done_marker = True
@@ -219,14 +209,31 @@ class Answer:
             self._lines(event.data.split(b"\n"), index)
         self._note(piece)
         if piece.token:
-            self.slow_token_events += 1
+            self._known_event = self._known_event or event.data
             if self.first_token_event < 0:
                 self.first_token_event = self.slow_events - 1
             self.event_reads.append(index)
             if piece.answer and self.first_answer_read < 0:
                 self.first_answer_read = index
-            if piece.reasoning:
-                self.reasoning_events += 1
+        elif piece.error is None and (strings := self._dialect.strange(event.data)):
+            self._strange(Waiting(index, self.slow_events - 1, strings))
+
+    def _strange(self, event: Waiting) -> None:
+        """Text in places nobody knows: this event, and earlier ones, may turn out to be token events."""
+        if self._strangers is None:
+            self._strangers = Strangers(lambda: self._dialect.strange(self._known_event))
+        for found in self._strangers.take(event):
+            late = found is not event
+            self._late_events += late
+            self.event_reads.insert(bisect_right(self.event_reads, found.read), found.read)
+            reasons, text = self._strangers.reasons(found), self._strangers.text(found)
+            self.shown.strange(text, reasoning=reasons)
+            if self.first_token_event < 0 or found.number < self.first_token_event:
+                self.first_token_event = found.number
+            if not reasons and (self.first_answer_read < 0 or found.read < self.first_answer_read):
+                self.first_answer_read = found.read
+            if self.text_parts is not None:
+                self.text_parts[reasons].append(text)
 
     def _lines(self, lines: list[bytes], index: int) -> None:
         """Events that a server ended with one line end: joined they are no JSON, each for itself it is."""
@@ -245,14 +252,9 @@ class Answer:
             self._finished.update(piece.finished)
         if piece.done:
             self.done_marker = True
-        if 0 <= piece.completion_tokens <= MAX_TOKENS:
-            self.usage_tokens = piece.completion_tokens
-        if 0 <= piece.prompt_tokens <= MAX_TOKENS:
-            self.prompt_tokens = piece.prompt_tokens
-        if 0 < piece.cached_tokens <= MAX_TOKENS:
-            self.cached_tokens = piece.cached_tokens
-        if 0 < piece.reasoning_tokens <= MAX_TOKENS:
-            self.reasoning_tokens = piece.reasoning_tokens
+        self.shown.event(piece)
+        if piece.usage is not None:
+            self.usage.update(piece.usage)
         if piece.spans is not None:
             self.spans = piece.spans
         if self.text_parts is not None:
@@ -282,13 +284,13 @@ class Answer:
     @property
     def said_all(self) -> bool:
         """Nothing of the answer is missing, whatever the framing says: it was [DONE], or all choices asked for end."""
-        ended = len(self._finished) >= self._choices or self._choices == 1 or self._kind != "events"
+        ended = len(self._finished) >= self._choices or self._choices == 1 or self._content.kind != "events"
         return self.done_marker or (self.finish_reason is not None and ended)
 
     @property
     def in_steady_stream(self) -> bool:
         """Chunked events are coming in: nothing that could not wait until their last chunk."""
-        return self._kind == "events" and self._parser.chunked and not self.done_marker
+        return self._content.kind == "events" and self._parser.chunked and not self.done_marker
 
     @property
     def reusable(self) -> bool:
@@ -304,12 +306,17 @@ class Answer:
 
     @property
     def streamed(self) -> bool:
-        return self._kind != "json"
+        return self._content.kind != "json"
 
     @property
     def data_events(self) -> int:
         """Events with data, [DONE] left out; those taken the quick way are all token events."""
-        return self.slow_events + len(self.event_reads) - self.slow_token_events
+        return self.slow_events + self._quick_events
+
+    @property
+    def _quick_events(self) -> int:
+        """Token events that went the quick way."""
+        return max(len(self.event_reads) - self.shown.token_events, 0)
 
     @property
     def text(self) -> str:
@@ -325,35 +332,48 @@ class Answer:
         return wire.retry_after_s(self.headers)
 
     @property
-    def counted(self) -> bool:
-        """The server counted the tokens; a count of none where some came is no count."""
-        return self.usage_tokens > 0 or (self.usage_tokens == 0 and not self.event_reads)
+    def count(self) -> TokenCount:
+        """How many tokens there are so far, and what speaks against it."""
+        quick_bytes = self.bytes_received - self._careful_bytes - self._template.overhead(self._quick_events)
+        return count_tokens(self.usage, self.shown, len(self.event_reads), quick_bytes, streamed=self.streamed)
+
+    @property
+    def usage_tokens(self) -> int:
+        """The server's count of output tokens; -1 where it gave none."""
+        return self.count.said
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The server's count of prompt tokens; -1 where it gave none."""
+        return self.usage.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, those that the server did not compute again."""
+        return self.usage.cached
 
     @property
     def output_tokens(self) -> int:
-        """The server's count, else the token events (flagged TOKENS_ESTIMATED)."""
-        return self.usage_tokens if self.counted else len(self.event_reads)
+        """The server's count, else the token events."""
+        return self.count.output
 
     @property
     def hidden_tokens(self) -> int:
-        """Reasoning tokens that the server counted and never streamed."""
-        hidden = self.reasoning_tokens if not self.reasoning_events else 0
-        return min(hidden, max(self.usage_tokens, 0))
+        """Of the output tokens those that were never streamed."""
+        return self.count.hidden
+
+    @property
+    def strange_keys(self) -> list[str]:
+        """Paths of the keys nobody knew under which generated text stood."""
+        return self._strangers.keys if self._strangers is not None else []
 
     def document(self) -> object:
         """The body as one JSON document; None when it is none."""
-        try:
-            return msgspec.json.decode(bytes(self._json_body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        return self._content.document()
 
     def error_message(self) -> str:
         """The error text to keep: the in-band one, else the body of an error status, capped."""
-        if self.error is not None or not self._json_body:
-            return self.error or ""
-        document = self.document()
-        message = openai.error_text(document) if isinstance(document, dict) else None
-        return error_text(message or self._json_body.decode("utf-8", "replace"))
+        return self.error if self.error is not None else error_text(self._content.message())
 
     def outcome(self) -> Outcome:
         """How a response whose body has ended is to be counted."""
@@ -366,35 +386,8 @@ class Answer:
         return Outcome.TRUNCATED_STREAM if self.status in (0, 200) else Outcome.HTTP_ERROR
 
     def flags(self, max_tokens: int) -> Flag:
-        """What went along with the answer (docs/definitions.md)."""
-        flags = Flag(0)
-        events = len(self.event_reads)
-        ok = self.outcome() == Outcome.OK
-        if events >= 8 and 2 * self.shared_read_events >= events:
-            flags |= Flag.BUFFERED
-        if self.coalesced_reads:
-            flags |= Flag.COALESCED
-        if self.malformed_events:
-            flags |= Flag.MALFORMED_EVENTS
-        if not self.counted and (events or ok):
-            flags |= Flag.TOKENS_ESTIMATED
-        if self.hidden_tokens:
-            flags |= Flag.HIDDEN_TOKENS
-        if not ok:
-            return flags
-        if not self.streamed:
-            flags |= Flag.NOT_STREAMED
-        elif not self.done_marker:
-            flags |= Flag.MISSING_DONE
-        if not self.finish_reason:
-            flags |= Flag.MISSING_FINISH_REASON
-        if not self.complete:
-            flags |= Flag.UNCLEAN_CLOSE
-        if not self.output_tokens:
-            flags |= Flag.EMPTY_OUTPUT
-        if 0 <= self.output_tokens < max_tokens:
-            flags |= Flag.SHORT_OUTPUT
-        return flags
+        """What went along with an answer that was asked for `max_tokens`."""
+        return flags_of(self, self.count, max_tokens)
 
 
-__all__ = ["Answer", "EventTooLargeError", "FramingError"]
+__all__ = ["MAX_TOKENS", "Answer", "EventTooLargeError", "FramingError"]

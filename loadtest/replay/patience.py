@@ -31,7 +31,8 @@ class Patience:
         silent_drained = now > end_ns + self._silent_drain_ns
         if answer.said_all:
             grace_ns = min(DONE_GRACE_NS, self._idle_ns) if answer.done_marker else self._idle_ns
-            return "ended" if silent_drained or now - progress_ns(exchange) > grace_ns else ""
+            since_ns = answer.user_ns[answer.last_body_read] if answer.done_marker else progress_ns(exchange)
+            return "ended" if silent_drained or now - since_ns > grace_ns else ""
         if not tokens:
             return "timed out waiting for the first token" if silent_drained else ""
         if now - progress_ns(exchange) > self._idle_ns:

@@ -15,7 +15,7 @@ from loadtest import clock
 from loadtest.errors import TargetError
 from loadtest.replay import refusal
 from loadtest.replay.answer import MAX_TOKENS, Answer, EventTooLargeError, FramingError
-from loadtest.replay.bodies import RequestBuilder, request_head
+from loadtest.replay.bodies import Request, RequestBuilder, request_head
 from loadtest.replay.complaint import complaint_about, concessions, fields_facts, unauthorized
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.negotiation import OUTPUT_TOKENS, Negotiated, Negotiation
@@ -229,7 +229,7 @@ def _judge(learnt: Preflight, found: Negotiated) -> None:
 # --- a blocking exchange -----------------------------------------------------------------------------------------
 
 
-def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float, *, endless: bool = False) -> Answer:
+def _exchange(endpoint: Endpoint, request: Request, timeout_s: float, *, endless: bool = False) -> Answer:
     """Send `request` on a connection of its own and read the answer; what goes wrong is left in the answer.
 
     Of an `endless` one, whose length was not asked for, the first token is enough.
@@ -242,7 +242,7 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float, *, endless: 
             raw.settimeout(timeout_s)
             raw.connect(address.sockaddr)
             with wrap_blocking(endpoint, raw) as sock:
-                sock.sendall(request)
+                sock.sendall(request if isinstance(request, bytes) else b"".join(request))
                 while not answer.complete and not (endless and answer.event_reads):
                     if clock.monotonic_ns() > give_up_ns:
                         raise OSError(f"no end of an answer within {EXCHANGE_LIMIT_S:g} s")
@@ -258,7 +258,7 @@ def _exchange(endpoint: Endpoint, request: bytes, timeout_s: float, *, endless: 
     return answer
 
 
-def _followed(learnt: Preflight, endpoint: Endpoint, request: bytes, timeout_s: float) -> Answer:
+def _followed(learnt: Preflight, endpoint: Endpoint, request: Request, timeout_s: float) -> Answer:
     """As `_exchange`, along redirects, which the user should know of: each costs a round trip in every request."""
     here, redirects, endless = endpoint, 0, _endless(endpoint)
     answer = _exchange(here, request, timeout_s, endless=endless)

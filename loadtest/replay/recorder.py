@@ -8,13 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.replay.exchange import Exchange
+from loadtest.replay.flags import flags_of
 from loadtest.replay.rowpacker import Row, blank_row, pack
 from loadtest.replay.stamps import ReadTimes
 from loadtest.replay.tally import Tally
+from loadtest.replay.texts import error_text
+from loadtest.replay.tokencount import TokenCount
 from metrics.journal import JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
 from workloads.schedule import Schedule
 
+MAX_KEYS = 10  # of unknown places of text: a server has one or two
 _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
 
 
@@ -40,6 +44,7 @@ class Recorder:
     ) -> None:
         """A row that was sent, however it ended; `times` are those of the answer's reads."""
         row, answer = self._begin(exchange.index), exchange.answer
+        count = answer.count
         event_reads = np.frombuffer(answer.event_reads, dtype=np.uint32)
         events_ns = times.ns[event_reads]
         lag_us = times.lag_ns[event_reads] // 1000
@@ -56,10 +61,9 @@ class Recorder:
         row["connect_s"] = exchange.connect_ns / 1e9 if exchange.connect_ns >= 0 else nan
         row["client_queue_s"] = exchange.queue_ns / 1e9
         row["served_prompt_tokens"] = answer.prompt_tokens
-        row["output_tokens"] = answer.output_tokens
-        row["hidden_tokens"] = answer.hidden_tokens
+        row["output_tokens"], row["hidden_tokens"] = count.output, count.hidden
         row["token_events"] = len(events_ns)
-        row["flags"] = self._flags(exchange, int(row["max_tokens"]), outcome, times.stepped)
+        row["flags"] = self._flags(exchange, count, int(row["max_tokens"]), outcome, times.stepped)
         row["attempts"], row["reconnects"] = exchange.attempts, exchange.reconnects
         reads, kernel_reads = len(times.ns), int(np.count_nonzero(times.lag_ns >= 0))
         row["stamp_source"] = _source(reads, kernel_reads)
@@ -71,8 +75,10 @@ class Recorder:
         self.stats.reads += reads
         self.stats.kernel_reads += kernel_reads
         self.stats.cached_prompt_tokens += answer.cached_tokens
+        if answer.strange_keys:
+            self._remember(answer.strange_keys)
         us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
-        tokens = _tokens_per_event(len(events_ns), answer.usage_tokens - answer.hidden_tokens)
+        tokens = _tokens_per_event(count.events, count.output - count.hidden, count.first_event)
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
         self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
         self.tally.add(row)
@@ -84,6 +90,12 @@ class Recorder:
         """Write what the worker says of itself and mark the journal as ended."""
         self._journal.stats(self.stats)
         self._journal.close()
+
+    def _remember(self, keys: list[str]) -> None:
+        """They come from the server: made fit to be printed, and not more than somebody would read."""
+        known = self.stats.unknown_text_keys
+        new = [key for key in map(error_text, keys) if key not in known]
+        self.stats.unknown_text_keys = [*known, *new][:MAX_KEYS]
 
     def _begin(self, index: int) -> Row:
         row, shard = self._blank.copy(), self._shard
@@ -99,8 +111,8 @@ class Recorder:
     def _seconds(self, stamp_ns: int) -> float:
         return (stamp_ns - self.stats.zero_ns) / 1e9 if stamp_ns else nan
 
-    def _flags(self, exchange: Exchange, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
-        flags = exchange.answer.flags(max_tokens)
+    def _flags(self, exchange: Exchange, count: TokenCount, max_tokens: int, outcome: Outcome, stepped: bool) -> Flag:
+        flags = flags_of(exchange.answer, count, max_tokens)
         if exchange.reconnects:
             flags |= Flag.RECONNECTED
         if exchange.redirects:
@@ -120,8 +132,14 @@ def _source(reads: int, kernel_reads: int) -> StampSource:
     return StampSource.MIXED if kernel_reads else StampSource.USER
 
 
-def _tokens_per_event(events: int, total: int) -> NDArray[np.uint16]:
-    """The server's token count spread evenly over the events; 1 each when it gave none (or fewer than events)."""
+def _tokens_per_event(events: int, total: int, first: int) -> NDArray[np.uint16]:
+    """The token count spread evenly over the events, 1 each at least; where it is known, the first has `first`."""
+    if 1 < first < total and events > 1:
+        return np.concatenate([np.array([min(first, _U2_MAX)], dtype="<u2"), _spread(events - 1, total - first)])
+    return _spread(events, total)
+
+
+def _spread(events: int, total: int) -> NDArray[np.uint16]:
     tokens = np.ones(events, dtype="<u2")
     if total > events > 0:
         each, more = divmod(total, events)

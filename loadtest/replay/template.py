@@ -10,7 +10,10 @@ import re
 
 _CONTENT_KEYS = (b'"content":"', b'"content": "', b'"text":"', b'"text": "')
 _UNFINISHED = (b'"finish_reason":null', b'"finish_reason": null')
-_SAYS_MORE = (b'"reasoning', b'"tool_calls":[{', b'"tool_calls": [{', b'"function_call":{', b'"completion_tokens"')
+_SAYS_MORE = re.compile(
+    rb'"reasoning|"think|"thought|"tool_calls": ?\[\{|"function_call": ?\{|"completion_tokens"'
+    rb'|"token_ids": ?\[|"logprobs": ?\{'
+).search
 # JSON string content without lone surrogates, which a decoder would have to judge.
 _JSON_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})+').fullmatch
 _HEAD_LIMIT = 8
@@ -23,11 +26,11 @@ KNOWN_TEXTS: set[bytes] = set()  # texts found to be plain: the tokens of a voca
 class TokenTemplate:
     """What stands before and after the text in a stream's plain token events; falsy until learnt."""
 
-    __slots__ = ("_format", "_heads", "_prefix", "_suffix", "_tail")
+    __slots__ = ("_events", "_format", "_heads", "_overhead", "_prefix", "_suffix", "_tail")
 
     def __init__(self) -> None:
         self._prefix = self._suffix = b""
-        self._tail = 0
+        self._tail = self._events = self._overhead = 0
         self._format = b""
         self._heads: dict[int, bytes] = {}  # total length of a read -> its size line and prefix
 
@@ -49,15 +52,25 @@ class TokenTemplate:
         text = read[len(head) : -self._tail]
         return text in KNOWN_TEXTS or _is_plain(text)
 
-    def learn(self, read: bytes) -> None:
-        """Take `read`, known to be one chunk with one token event, as the pattern, if it is a plain one."""
+    def overhead(self, events: int) -> int:
+        """Of `events` reads that matched, in all, the bytes that were not their texts; a byte each may be missing."""
+        if not self._prefix:
+            return 0
+        fixed = len(self._prefix) + self._tail
+        return self._overhead + (events - self._events) * (fixed + len(self._format % fixed) + 2)
+
+    def learn(self, read: bytes, events: int) -> None:
+        """Take `read`, known to be one chunk with one token event, as the pattern, if it is a plain one.
+
+        `events` is how many events have matched so far.
+        """
         if self._prefix and self._prefix in read:
             return  # the pattern stands; only this text was an unusual one
         line_end = read.find(b"\r\n", 1, _HEAD_LIMIT)
         body = read[line_end + 2 : -2]
         if line_end < 0 or not body.startswith(b"data:") or not body.endswith(b"\n\n") or b"\r" in body:
             return
-        if body.count(b"\n") != 2 or not any(key in body for key in _UNFINISHED) or any(k in body for k in _SAYS_MORE):
+        if body.count(b"\n") != 2 or not any(key in body for key in _UNFINISHED) or _SAYS_MORE(body):
             return
         keys = [key for key in _CONTENT_KEYS if key in body]
         if len(keys) != 1 or body.count(keys[0]) != 1:
@@ -66,6 +79,7 @@ class TokenTemplate:
         end = body.find(b'"', start)
         formats = [form for form in (b"%x", b"%X") if form % len(body) == read[:line_end]]
         if formats and _is_plain(body[start:end]):
+            self._overhead, self._events = self.overhead(events), events
             self._prefix, self._suffix = body[:start], body[end:] + b"\r\n"
             self._tail, self._format = len(self._suffix), formats[0]
             self._heads.clear()

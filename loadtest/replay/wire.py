@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from enum import IntEnum
 
+from loadtest.replay.coding import BodyCoding, UnknownCodingError
+
 MAX_HEAD_BYTES = 64 * 1024
 MAX_CHUNK_LINE_BYTES = 4 * 1024
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
@@ -42,8 +44,7 @@ class ResponseParser:
 
     __slots__ = (
         "_buffer",
-        "_encoding",
-        "_inflate",
+        "_coding",
         "_remaining",
         "_scanned",
         "headers",
@@ -62,13 +63,12 @@ class ResponseParser:
         self._buffer = bytearray()
         self._scanned = 0
         self._remaining = 0
-        self._encoding = ""
-        self._inflate: zlib._Decompress | None = None
+        self._coding: BodyCoding | None = None  # None once the body is known to be plain
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes completed by `data`; raises FramingError."""
         body = self._deframe(data)
-        return self._decompress(body) if self._encoding and body else body
+        return self._decoded(body) if self._coding is not None and (body or self.state == State.DONE) else body
 
     def close(self) -> bool:
         """The peer closed: True when the body is complete (a close-delimited body ends this way)."""
@@ -79,7 +79,7 @@ class ResponseParser:
     @property
     def at_chunk_boundary(self) -> bool:
         """True when the next byte starts a chunk-size line and nothing is buffered or compressed."""
-        return self.state == State.CHUNK_SIZE and not self._buffer and not self._encoding
+        return self.state == State.CHUNK_SIZE and not self._buffer and self._coding is None
 
     @property
     def chunked(self) -> bool:
@@ -213,11 +213,7 @@ class ResponseParser:
     def _choose_framing(self, version: str) -> None:
         connection = self.headers.get("connection", "").lower()
         self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
-        encoding = self.headers.get("content-encoding", "identity").strip().lower()
-        if encoding in ("gzip", "x-gzip", "deflate"):
-            self._encoding = encoding
-        elif encoding not in ("", "identity"):
-            raise FramingError(f"the body is encoded as {encoding[:20]!r}, which was not asked for")
+        self._coding = BodyCoding(self.headers.get("content-encoding", ""))
         if self.status in (204, 304):
             self.state = State.DONE
         elif "chunked" in self.headers.get("transfer-encoding", "").lower():
@@ -231,19 +227,16 @@ class ResponseParser:
         else:
             self.state, self.keep_alive = State.UNTIL_CLOSE, False
 
-    def _decompress(self, body: bytes) -> bytes:
-        """What `body` adds; servers send `deflate` with and without its zlib header, and gzip in several members."""
-        if self._inflate is None:
-            bare = self._encoding == "deflate" and body[0] & 0x0F != zlib.DEFLATED
-            self._inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
+    def _decoded(self, body: bytes) -> bytes:
+        assert self._coding is not None
         try:
-            out = self._inflate.decompress(body)
-            while self._inflate.unused_data.startswith(b"\x1f"):
-                rest = self._inflate.unused_data
-                self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-                out += self._inflate.decompress(rest)
+            out = self._coding.feed(body) + (self._coding.close() if self.state == State.DONE else b"")
+        except UnknownCodingError as error:
+            raise FramingError(str(error)) from None
         except zlib.error as error:
             raise FramingError(f"the compressed body is broken: {error}") from None
+        if self._coding.plain:
+            self._coding = None
         return out
 
 

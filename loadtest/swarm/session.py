@@ -17,7 +17,7 @@ from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
 from loadtest.target import LiveTarget, LoadSettings, Measurement, merged, run_id
-from loadtest.workload import Workload, rejections
+from loadtest.workload import Workload
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
 from metrics.runinfo import RunInfo
@@ -51,12 +51,13 @@ class Session:
             trace = workload.read(target.facts.max_model_len)
             schedule = workload.schedule(trace)
             directory = rundir.create(Path(options.out or _default_directory(trace.name)))
+            info, told = planned_info(target, schedule), workload.facts(trace)
             info = msgspec.structs.replace(
-                planned_info(target, schedule),
+                info,
                 name=directory.name,
                 slo=options.slo,
                 workers=workers,
-                rejected=rejections(trace),
+                **told | {"warnings": [*told["warnings"], *info.warnings]},
             )
             begin(schedule, info, directory)
             run = run_id(directory.name, schedule.salt)

@@ -141,3 +141,39 @@ def test_spread_ticks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     for flags, codes in ((["--spread-ticks"], ["spread_ticks"]), ([], [])):
         assert ExitCode.OK == run(["trace", "info", str(path), *flags, "--json"])
         assert codes == [word.split(":")[0] for word in json.loads(capsys.readouterr().out)["warnings"]]
+
+
+def test_how_a_file_was_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Format, unit and block size with who decided them, in text and JSON, of a trace and of a plan."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n')
+    said = "mooncake-jsonl (evidence), times in s (stated), blocks of 512 tokens (format)"
+    words = [["trace", "info", str(path)], ["run", "--dry-run", "--trace", str(path)]]
+    for command in words:
+        assert ExitCode.OK == run([*command, "--time-unit", "s"])
+        assert said in capsys.readouterr().out
+        assert ExitCode.OK == run([*command, "--time-unit", "s", "--json"])
+        reading = json.loads(capsys.readouterr().out)["reading"]
+        assert ("s", "stated", 512, "format") == tuple(
+            reading[key] for key in ("time_unit", "time_unit_by", "block_tokens", "block_tokens_by")
+        )
+    assert ExitCode.OK == run(["run", "--dry-run", "--requests", "5"])
+    assert "reading" not in capsys.readouterr().out
+    path.write_text('{"timestamp": 1787000000.25, "input_length": 600, "output_length": 5}\n')
+    for command in words:
+        assert ExitCode.USAGE == run(command)
+        assert "--time-unit s" in capsys.readouterr().err
+
+
+def test_a_row_decades_away_is_said_before_sending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """lint, info and a plan name it, and the rest is replayed as it was."""
+    path = tmp_path / "t.csv"
+    azure(path, 0)
+    path.write_text(path.read_text() + "\n1970-01-01 00:00:00,9,9\n")
+    for command in (
+        ["trace", "lint", str(path)],
+        ["trace", "info", str(path)],
+        ["run", "--dry-run", "--trace", str(path)],
+    ):
+        assert ExitCode.OK == run(command)
+        assert "line 152 (1970-01-01 00:00:00) stands 53.9 years from the other 150 rows" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from tests.replay.streams import chat_event, completion_event
 
 def learnt(event: bytes = completion_event(" the")) -> TokenTemplate:
     template = TokenTemplate()
-    template.learn(chunk(event))
+    template.learn(chunk(event), 0)
     return template
 
 

@@ -60,6 +60,24 @@ def test_repeated_lengths() -> None:
     assert ("repeated_lengths", 77, 5) == (found.code, found.evidence["prompt"], found.evidence["output"])
 
 
+def test_nearly_all_rows_in_one_burst() -> None:
+    """A row a day before the others: scaled to a rate, all the others would come at once."""
+    trace = clean()
+    early = replace(trace, arrival_ns=np.where(np.arange(len(trace)) > 0, trace.arrival_ns + 86_400 * 10**9 * 10, 0))
+    (found,) = lint(early)
+    assert ("one_burst", 999, True) == (found.code, found.evidence["rows"], "999 of 1000 rows" in found.message)
+    assert ["one_instant"] == codes(replace(trace, arrival_ns=np.zeros(len(trace))))[:1]
+    assert "one_instant" not in codes(replace(trace, arrival_ns=np.zeros(len(trace)), warnings=("no_arrivals: x",)))
+
+
+def test_long_pauses_are_no_burst() -> None:
+    """An hour on Friday and one on Monday; nights; a quiet week."""
+    trace = clean()
+    for cut, pause_s in ((500, 60 * 3600), (850, 60 * 3600), (150, 7 * 86_400)):
+        moved = trace.arrival_ns + np.where(np.arange(len(trace)) < cut, 0, pause_s * 10**9)
+        assert [] == codes(replace(trace, arrival_ns=moved))
+
+
 def test_what_reading_said() -> None:
     """Rejected rows by reason, and every warning under its own code; lengths without times are an error."""
     trace = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workloads.formats.delimited import Table
+from workloads.formats.times import DATES
 from workloads.formats.timestamp import calendar_ns
 
 TABLE = Table(
@@ -10,6 +11,7 @@ TABLE = Table(
     time="TIMESTAMP",
     prompt="ContextTokens",
     output="GeneratedTokens",
+    unit=DATES,
     nanoseconds=calendar_ns,
     form="calendar",
     absolute=True,

@@ -10,6 +10,7 @@ TABLE = Table(
     time="Timestamp",
     prompt="Request tokens",
     output="Response tokens",
+    unit="s",
     nanoseconds=decimal_ns,
     form="seconds",
     session="Session ID",

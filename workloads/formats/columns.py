@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,9 +15,9 @@ from typing import Any
 from workloads.errors import WorkloadError
 from workloads.formats.delimited import Table
 from workloads.formats.rows import MAX_TOKENS, Reject, whole
-from workloads.formats.timestamp import Unreadable, calendar_ns, decimal_ns
+from workloads.formats.times import UNITS_NS, Times
+from workloads.reading import Decided
 
-UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 AUTO = "auto"
 
 # What logs of gateways and clients commonly call them; the first that a row has is taken.
@@ -44,13 +45,22 @@ USUAL = {
     ),
     "session": ("session_id", "conversation_id", "gen_ai.conversation.id", "session.id"),
 }
-# Seconds since 1970 have ten digits nowadays, milliseconds 13, and so on; small numbers are seconds from a start.
-_AUTO_FROM = ((10**17, 1), (10**14, 1_000), (10**11, 1_000_000), (0, 1_000_000_000))
+# What names of columns end in: `start_ms`, `startTimeUnixNano`, `arrival (s)`.
+_NAMED_UNITS = {
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "ms": ("ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"),
+    "us": ("us", "usec", "usecs", "micro", "micros", "microsecond", "microseconds"),
+    "ns": ("ns", "nsec", "nsecs", "nano", "nanos", "nanosecond", "nanoseconds"),
+}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Names or dotted paths; `unit` of numeric times is `s`, `ms`, `us`, `ns` or by their size (`auto`)."""
+    """Names or dotted paths; `unit` of numeric times is `s`, `ms`, `us`, `ns` or what name and values say (`auto`).
+
+    Without `block_tokens` the blocks' size is what ids and prompt lengths say.
+    """
 
     time: str | None = None
     prompt: str
@@ -60,7 +70,7 @@ class Columns:
     turn: str | None = None
     slo_class: str | None = None
     blocks: str | None = None
-    block_tokens: int = 512
+    block_tokens: int | None = None
 
     @staticmethod
     def parse(text: str) -> Columns:
@@ -91,36 +101,36 @@ class Columns:
 
     def __str__(self) -> str:
         named = {key: getattr(self, field) for key, field in _FIELDS.items()}
-        usual = {"block": 512, "unit": AUTO}
+        usual = {"unit": AUTO}
         return ",".join(f"{key}={value}" for key, value in named.items() if value not in (None, usual.get(key)))
 
-    def table(self) -> Table:
+    def times(self) -> Times:
+        """What reads the times: in the stated unit, in the one that the column's name ends in, or by their size."""
+        if self.unit != AUTO:
+            return Times(self.unit, "stated")
+        unit = None if self.time is None else _named_unit(self.time)
+        return Times(unit, "evidence" if unit is None else "column name")
+
+    def blocks_by(self) -> Decided:
+        """Who says how long a block is."""
+        return "evidence" if self.block_tokens is None else "stated"
+
+    def table(self, times: Times) -> Table:
         """The same as a table of delimited text."""
         return Table(
             name="csv",
             time=self.time,
             prompt=self.prompt,
             output=self.output,
-            nanoseconds=self.nanoseconds,
-            form="seconds" if self.unit == "s" else None,
+            unit=times.unit,
+            nanoseconds=times.nanoseconds,
+            form="seconds" if times.unit == "s" else None,
             session=self.session,
             turn=self.turn,
             slo_class=self.slo_class,
             blocks=self.blocks,
-            block_tokens=self.block_tokens,
+            block_tokens=self.block_tokens or 0,
         )
-
-    def nanoseconds(self, value: Any) -> int:
-        """A time as this log writes it: a number of units, the same as text, or date and time."""
-        if isinstance(value, str):
-            text = value.strip()
-            if not text or (text[0].isdigit() and any(mark in text for mark in ":TZ")):
-                return calendar_ns(text)
-            value = _number(text)
-        if type(value) not in (int, Decimal):  # not a bool either
-            raise Unreadable(str(value))
-        unit_ns = UNITS_NS.get(self.unit) or next(unit for least, unit in _AUTO_FROM if abs(value) >= least)
-        return decimal_ns(value, unit_ns)
 
 
 _FIELDS = {
@@ -171,16 +181,10 @@ def _item(row: Any, key: str) -> Any:
     return None
 
 
-def _number(text: str) -> Decimal:
-    if not text.isascii() or "_" in text:  # Decimal would take both
-        raise Unreadable(text)
-    try:
-        value = Decimal(text)
-    except ArithmeticError:
-        raise Unreadable(text) from None
-    if not value.is_finite():
-        raise Unreadable(text)
-    return value
+def _named_unit(name: str) -> str | None:
+    words = _WORDS.findall(name)
+    last = words[-1].lower() if words else ""
+    return next((unit for unit, names in _NAMED_UNITS.items() if last in names), None)
 
 
 def _positive(text: str) -> int:

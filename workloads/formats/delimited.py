@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -19,6 +19,7 @@ from workloads.formats.names import Names, slo_class
 from workloads.formats.plain import Layout, TimeForm
 from workloads.formats.rows import Reject, RowSink, whole
 from workloads.formats.source import Block, decoded
+from workloads.formats.times import Times
 from workloads.formats.timestamp import Unreadable
 
 _SEPARATORS = ",\t;|"
@@ -37,6 +38,7 @@ class Table:
     prompt: str
     output: str
     time: str | None = None
+    unit: str | None = None  # of its times; None when it has none, or each says its own
     nanoseconds: Callable[[str], int] = int
     form: TimeForm | None = None
     absolute: bool = False
@@ -50,6 +52,11 @@ class Table:
     @property
     def required(self) -> list[str]:
         return [name for name in (self.time, self.prompt, self.output) if name is not None]
+
+    def read_in(self, times: Times) -> Table:
+        """The same table with times in another unit."""
+        form: TimeForm | None = "seconds" if times.unit == "s" else None
+        return replace(self, unit=times.unit, nanoseconds=times.nanoseconds, form=form)
 
 
 def split(line: str, separator: str) -> list[str]:
@@ -137,8 +144,8 @@ class _Rows:
             ns = 0 if self._time is None else self._table.nanoseconds(fields[self._time].strip())
             prompt, output = whole(fields[self._prompt]), whole(fields[self._output])
             self._sink.add(line, ns, prompt, output, **self._extras(fields))
-        except Unreadable:
-            self._sink.reject(line, "timestamp")
+        except Unreadable as error:
+            self._sink.untimed(line, error)
         except Reject as reason:
             self._sink.reject(line, str(reason))
 

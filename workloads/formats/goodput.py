@@ -31,6 +31,7 @@ TABLE = Table(
     time=RELATIVE,
     prompt="prompt_tokens",
     output="output_tokens",
+    unit="ns",
     nanoseconds=_whole_ns,
     form="nanoseconds",
     session="session",

@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 
 from workloads.formats.rows import MAX_TOKENS, Reject, RowSink
-from workloads.formats.timestamp import Unreadable, calendar_ns, decimal_ns
+from workloads.formats.times import Times
+from workloads.formats.timestamp import Unreadable
 
 NAME = "mooncake-jsonl"
 QWEN = "qwen-jsonl"
 REQUIRED = ("timestamp", "input_length", "output_length")
+UNITS = {NAME: "ms", QWEN: "s"}
 BLOCK_TOKENS = {NAME: 512, QWEN: 16}
 
-_MILLISECOND_NS, _SECOND_NS = 1_000_000, 1_000_000_000
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode  # exact: no time passes through a binary float
 
 
@@ -37,9 +38,8 @@ def parse(text: str) -> dict[str, Any]:
     return row
 
 
-def read_lines(body: Iterable[tuple[int, str]], sink: RowSink, *, qwen: bool) -> None:
+def read_lines(body: Iterable[tuple[int, str]], times: Times, sink: RowSink, *, qwen: bool) -> None:
     """Read every line into the sink."""
-    unit_ns = _SECOND_NS if qwen else _MILLISECOND_NS
     chats: dict[int, int] = {}
     for line, text in body:
         try:
@@ -49,25 +49,17 @@ def read_lines(body: Iterable[tuple[int, str]], sink: RowSink, *, qwen: bool) ->
             session = _session(row, chats) if qwen else -1
             sink.add(
                 line,
-                _nanoseconds(row["timestamp"], unit_ns),
+                times.nanoseconds(row["timestamp"]),
                 _whole(row["input_length"]),
                 _whole(row["output_length"]),
                 session=session,
                 turn=_whole(row["turn"]) if qwen and "turn" in row else -1,
                 blocks=blocks_of(row.get("hash_ids")),
             )
-        except Unreadable:
-            sink.reject(line, "timestamp")
+        except Unreadable as error:
+            sink.untimed(line, error)
         except Reject as reason:
             sink.reject(line, str(reason))
-
-
-def _nanoseconds(value: Any, unit_ns: int) -> int:
-    if isinstance(value, str):
-        return calendar_ns(value.strip())
-    if type(value) not in (int, Decimal):  # not a bool either
-        raise Unreadable(str(value))
-    return decimal_ns(value, unit_ns)
 
 
 def _whole(value: Any) -> int:

@@ -9,12 +9,13 @@ from workloads.formats.columns import Columns, count, found_at
 from workloads.formats.jsonl import blocks_of, parse
 from workloads.formats.names import Names, slo_class
 from workloads.formats.rows import Reject, RowSink
+from workloads.formats.times import Times
 from workloads.formats.timestamp import Unreadable
 
 
-def read_lines(body: Iterable[tuple[int, str]], columns: Columns, sink: RowSink) -> None:
+def read_lines(body: Iterable[tuple[int, str]], columns: Columns, times: Times, sink: RowSink) -> None:
     """Read every line into the sink."""
-    reader = RowReader(columns, sink)
+    reader = RowReader(columns, times, sink)
     for line, text in body:
         try:
             row = parse(text)
@@ -28,8 +29,8 @@ def read_lines(body: Iterable[tuple[int, str]], columns: Columns, sink: RowSink)
 class RowReader:
     """Takes rows that are objects."""
 
-    def __init__(self, columns: Columns, sink: RowSink) -> None:
-        self._columns, self._sink = columns, sink
+    def __init__(self, columns: Columns, times: Times, sink: RowSink) -> None:
+        self._columns, self._times, self._sink = columns, times, sink
         self._sessions, self._classes = Names(), Names()
 
     def read(self, line: int, row: Any) -> None:
@@ -38,11 +39,11 @@ class RowReader:
         try:
             ns = 0
             if columns.time is not None:
-                ns = columns.nanoseconds(_needed(row, columns.time))
+                ns = self._times.nanoseconds(_needed(row, columns.time))
             prompt, output = (count(_needed(row, path)) for path in (columns.prompt, columns.output))
             sink.add(line, ns, prompt, output, **self._extras(row))
-        except Unreadable:
-            sink.reject(line, "timestamp")
+        except Unreadable as error:
+            sink.untimed(line, error)
         except Reject as reason:
             sink.reject(line, str(reason))
 

@@ -13,17 +13,20 @@ import msgspec
 from workloads.formats.columns import USUAL, Columns
 from workloads.formats.mapped import RowReader
 from workloads.formats.rows import RowSink
+from workloads.formats.times import Times
 
 NAME = "otlp-json"
 MARK = "resourceSpans"
 MAX_DOCUMENT = 1 << 28  # characters of one document that is spread over lines
 
+UNIT = "ns"
+
 _TIME = "startTimeUnixNano"
-_MAP = Columns(time="time", unit="ns", prompt="prompt", output="output", session="session")
+_MAP = Columns(time="time", prompt="prompt", output="output", session="session")
 _SESSION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 
 
-def read_spans(body: Iterable[tuple[int, str]], sink: RowSink) -> None:
+def read_spans(body: Iterable[tuple[int, str]], times: Times, sink: RowSink) -> None:
     """Read every span that carries token usage into the sink; the others are counted in a warning.
 
     Where a call inside a call carries usage too (an agent's span around a client's), only the inner one is a request.
@@ -31,7 +34,7 @@ def read_spans(body: Iterable[tuple[int, str]], sink: RowSink) -> None:
     spans = [dict(_described(span)) for export in _exports(body, sink) for span in _spans(export)]
     used = [(place, span) for place, span in enumerate(spans, 1) if "prompt" in span or "output" in span]
     outer = {span.get("parent") for _, span in used} - {None, ""}
-    reader = RowReader(_MAP, sink)
+    reader = RowReader(_MAP, times, sink)
     for place, span in used:
         if span.get("id") not in outer:
             reader.read(place, span)

@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
+from workloads.formats import outliers
+from workloads.formats.times import hint_for
+from workloads.formats.timestamp import Unreadable
 from workloads.trace import Prefix, Rejected, Trace
 
 ZeroTokens = Literal["drop", "clamp"]
 
 MAX_TOKENS = 2**31 - 1
 _ABSENT = {"session": -1, "turn": -1, "slo_class": 0}
-_UNSORTED = "unsorted: rows were out of order and have been sorted by time"
+UNSORTED = "unsorted: rows were out of order and have been sorted by time"
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 
 
@@ -54,6 +57,7 @@ class RowSink:
         self._optional = {"session": array("q"), "turn": array("i"), "slo_class": array("h")}
         self._block_start, self._block_ids = array("q", [0]), array("q")
         self.rejected: list[Rejected] = []
+        self._unreadable = ""  # the first time that could not be read
         self.warnings: list[str] = []
 
     def add(
@@ -106,13 +110,21 @@ class RowSink:
         """Remember a row that is not replayed."""
         self.rejected.append(Rejected(line, reason))
 
-    def trace(self, name: str, *, absolute: bool, block_tokens: int) -> Trace:
-        """The rows as a Trace; none at all raises WorkloadError `empty_trace`."""
+    def untimed(self, line: int, error: Unreadable) -> None:
+        """Remember a row whose time cannot be read."""
+        self._unreadable = self._unreadable or str(error)
+        self.reject(line, "timestamp")
+
+    def trace(self, name: str, *, block_tokens: int) -> Trace:
+        """The rows as a Trace, its origin the first of them; none at all raises WorkloadError `empty_trace`.
+
+        Rows that stand years from all others are rejected: one of them would set the scale for the rest.
+        """
         if not self._ns:
             raise self._empty()
         ns = np.frombuffer(self._ns, dtype=np.int64)
         line = np.frombuffer(self._line, dtype=np.int64)
-        order = self._order(ns, line)
+        order = self._together(ns, line, self._order(ns, line))
         if self._clamped:
             self.warnings.append(f"clamped: {self._clamped} rows with 0 tokens are replayed with 1")
         origin = int(ns[0] if order is None else ns[order[0]])
@@ -125,7 +137,7 @@ class RowSink:
             prefix=self._prefix(block_tokens, order),
             rejected=tuple(self.rejected),
             warnings=tuple(self.warnings),
-            origin_ns=origin if absolute else None,
+            origin_ns=origin,
             line=_ordered(line, order),
         )
 
@@ -134,12 +146,32 @@ class RowSink:
         if not (line[1:] < line[:-1]).any():
             if not (ns[1:] < ns[:-1]).any():
                 return None
-            self.warnings.append(_UNSORTED)
+            self.warnings.append(UNSORTED)
             return np.argsort(ns, kind="stable")
         by_line = ns[np.argsort(line)]
         if (by_line[1:] < by_line[:-1]).any():
-            self.warnings.append(_UNSORTED)
+            self.warnings.append(UNSORTED)
         return np.lexsort((line, ns))
+
+    def _together(
+        self, ns: NDArray[np.int64], line: NDArray[np.int64], order: NDArray[np.int64] | None
+    ) -> NDArray[np.int64] | None:
+        """The same order without rows that stand years from all others."""
+        if int(ns.max()) - int(ns.min()) < outliers.YEAR_NS:
+            return order
+        instants, lines = _ordered(ns, order), _ordered(line, order)
+        bulk = outliers.bulk(instants, lines)
+        if bulk is None:
+            return order
+        self.warnings.append(f"{outliers.REASON if bulk.alone else outliers.APART}: {bulk.sentence}")
+        if not bulk.alone:
+            return order
+        outside = np.concatenate((lines[: bulk.first], lines[bulk.last :])).tolist()
+        self.rejected = sorted(
+            (*self.rejected, *(Rejected(at, outliers.REASON) for at in outside)), key=lambda row: row.line
+        )
+        kept = np.arange(bulk.first, bulk.last)
+        return kept if order is None else order[kept]
 
     def _pad(self, name: str) -> array[int]:
         """An optional column, filled up to the row that is being added."""
@@ -166,9 +198,10 @@ class RowSink:
         if not self.rejected:
             return WorkloadError(f"{self.path} holds no request.", code="empty_trace", hint="Give a trace with rows.")
         first = self.rejected[0]
+        untimed = first.reason == "timestamp" and self._unreadable
+        why = f"{first.reason} {self._unreadable[:40]!r}" if untimed else first.reason
         return WorkloadError(
-            f"None of the {len(self.rejected)} rows of {self.path} can be replayed "
-            f"(line {first.line}: {first.reason}).",
+            f"None of the {len(self.rejected)} rows of {self.path} can be replayed (line {first.line}: {why}).",
             code="empty_trace",
-            hint="`goodput trace info FILE` lists what is wrong; docs/traces.md explains the reasons.",
+            hint=hint_for(self._unreadable) if untimed else "docs/traces.md explains the reasons.",
         )

@@ -1,7 +1,8 @@
-"""The text of a trace file: plain or gzip, any line end, UTF-8 with or without a byte-order mark."""
+"""The text of a trace file: plain or gzip by its bytes, any line end, UTF-8 or what a byte-order mark says."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -19,13 +20,35 @@ MAX_LINE = 16 << 20  # bytes
 
 _BLOCK = 1 << 19
 _GZIP_MAGIC = b"\x1f\x8b"
-_MARK = b"\xef\xbb\xbf"
+_MARK = codecs.BOM_UTF8
+# Longest first: the mark of UTF-32 begins with that of UTF-16.
+_OTHER_MARKS = tuple(
+    (mark, f"utf-{bits}")
+    for bits, marks in (
+        (32, (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),
+        (16, (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
+    )
+    for mark in marks
+)
+# What a file is that begins so, whatever its name says.
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive (or a spreadsheet)"),
+    (b"BZh", "compressed by bzip2"),
+    (b"\xfd7zXZ", "compressed by xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3", "a SQLite database"),
+)
 
 Block = tuple[int, bytes]  # the number of its first line (from 1), and whole lines that end with LF
 
 
 class _TooLarge(Exception):
     """A file no trace would be; the argument says in what way."""
+
+
+class _Foreign(Exception):
+    """A file of another kind; the argument says of which."""
 
 
 class _Capped(io.RawIOBase):
@@ -91,9 +114,13 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except _TooLarge as error:
         raise WorkloadError(f"{path}: {error}.", code="too_large", hint="Is this really a trace?") from error
+    except _Foreign as error:
+        raise WorkloadError(
+            f"{path} is {error}, not text.", code="encoding", hint="Write it as CSV or JSON lines (gzip is fine)."
+        ) from None
     except UnicodeDecodeError as error:
         raise WorkloadError(
-            f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} cannot be read.",
+            f"{path} is not {error.encoding.upper()} text: byte 0x{error.object[error.start]:02x} cannot be read.",
             code="encoding",
             hint="Save it as UTF-8.",
         ) from error
@@ -136,5 +163,14 @@ def _chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
         packed = file.peek(2)[:2] == _GZIP_MAGIC
         inner: io.BufferedIOBase = gzip.GzipFile(fileobj=file) if packed else file
         reader = io.BufferedReader(_Capped(inner, max_bytes), 1 << 18)
-        while chunk := reader.read(_BLOCK):
-            yield chunk
+        chunk = reader.read(_BLOCK)
+        for magic, kind in _FOREIGN:
+            if chunk.startswith(magic):
+                raise _Foreign(kind)
+        encoding = next((name for mark, name in _OTHER_MARKS if chunk.startswith(mark)), None)
+        decoder = codecs.getincrementaldecoder(encoding)() if encoding else None
+        while chunk:
+            yield decoder.decode(chunk).encode() if decoder is not None else chunk
+            chunk = reader.read(_BLOCK)
+        if decoder is not None:
+            yield decoder.decode(b"", final=True).encode()

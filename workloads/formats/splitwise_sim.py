@@ -10,6 +10,7 @@ TABLE = Table(
     time="arrival_timestamp",
     prompt="prompt_size",
     output="token_size",
+    unit="s",
     nanoseconds=decimal_ns,
     form="seconds",
 )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
 
-_LIMIT_NS = 2**62  # about 1824 to 2116: differences of two instants stay inside 64 bits
+LIMIT_NS = 2**62  # about 1824 to 2116: differences of two instants stay inside 64 bits
 
 _CALENDAR = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,]([0-9]+))?"
@@ -29,7 +29,7 @@ def calendar_ns(text: str) -> int:
         raise Unreadable(text)
     second, fraction, zone = match.groups()
     ns = _second(second, zone) * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0"))
-    if abs(ns) > _LIMIT_NS:
+    if abs(ns) > LIMIT_NS:
         raise Unreadable(text)
     return ns
 
@@ -40,11 +40,24 @@ def decimal_ns(text: str | Decimal | int, unit_ns: int = 1_000_000_000) -> int:
         raise Unreadable(text)
     try:
         value = Decimal(text) * unit_ns
-        if abs(value) > _LIMIT_NS:  # before rounding: the integer of 1e999999 would fill the machine
+        if abs(value) > LIMIT_NS:  # before rounding: the integer of 1e999999 would fill the machine
             raise Unreadable(str(text))
     except ArithmeticError:  # not a number, NaN, an exponent out of range
         raise Unreadable(str(text)) from None
     return round(value)
+
+
+def number(text: str) -> Decimal:
+    """A decimal number as text; anything else is Unreadable."""
+    if not text.isascii() or "_" in text:  # Decimal would take both
+        raise Unreadable(text)
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        raise Unreadable(text) from None
+    if not value.is_finite():
+        raise Unreadable(text)
+    return value
 
 
 @lru_cache(maxsize=64)  # neighbouring rows mostly share their second

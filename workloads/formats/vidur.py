@@ -10,6 +10,7 @@ TABLE = Table(
     time="arrived_at",
     prompt="num_prefill_tokens",
     output="num_decode_tokens",
+    unit="s",
     nanoseconds=decimal_ns,
     form="seconds",
 )

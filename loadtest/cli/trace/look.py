@@ -38,7 +38,7 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
         output.print_json(TraceInfoDocument(**msgspec.structs.asdict(found)))
     else:
-        click.echo("\n".join(_lines(msgspec.to_builtins(found))))
+        click.echo("\n".join(_lines(_figures(found))))
     if given["plot"]:
         from reports.trace import plot_text
 
@@ -93,9 +93,15 @@ def _read(source: str, given: dict[str, Any]) -> Trace:
         return workload.source()
 
 
-def _view(trace: Trace, found: TraceInfo) -> TraceView:
+def _figures(found: TraceInfo) -> dict[str, Any]:
+    """The figures as plain values, how the file was read in words."""
     import msgspec
 
+    figures: dict[str, Any] = msgspec.to_builtins(found)
+    return figures | {"reading": None if found.reading is None else str(found.reading)}
+
+
+def _view(trace: Trace, found: TraceInfo) -> TraceView:
     from reports.trace import Bars, TraceView
     from workloads.describe import curves
     from workloads.lint import lint as findings_of
@@ -108,7 +114,7 @@ def _view(trace: Trace, found: TraceInfo) -> TraceView:
         name=trace.name,
         headline=f"{len(trace):,} requests in {trace.span_s:,.0f} s, {rate}",
         subline=f"Half of the prompts have at most {middle[0]:,.0f} tokens, half of the outputs {middle[1]:,.0f}.",
-        facts=[(name.strip(), value) for name, value in _pairs(msgspec.to_builtins(found))],
+        facts=[(name.strip(), value) for name, value in _pairs(_figures(found))],
         findings=[str(finding) for finding in findings_of(trace)],
         bars=[
             Bars(title=f"Arrivals per {bin_s:g} s", unit="s", edges=drawn.arrivals.edges, counts=drawn.arrivals.counts),

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from loadtest.replay.dialects.strange import below_choices
+from loadtest.replay.dialects.usage import Usage
+
 
 class Spans(NamedTuple):
     """Where a server says a request spent its time, in seconds; NaN for what it does not say."""
@@ -27,10 +30,10 @@ class Piece:
     finish_reason: str | None = None
     finished: tuple[int, ...] = ()  # the choices whose finish reason it holds, where the dialect has choices
     done: bool = False  # the dialect's own end mark
-    completion_tokens: int = -1
-    prompt_tokens: int = -1
-    cached_tokens: int = 0  # of the prompt, which the server did not compute again
-    reasoning_tokens: int = 0
+    usage: Usage | None = None
+    tokens: int = 0  # that it is known to carry, by token ids or logprobs; 0 where nothing tells
+    call: str = ""  # names and arguments of its tool calls
+    blank: bool = False  # a place for generated output with nothing in it: a special token, say
     spans: Spans | None = None
     error: str | None = None
     malformed: bool = False
@@ -56,5 +59,6 @@ class Dialect:
     models_path: str = "/models"
     takes_ids: bool = False  # a prompt may be a list of token ids
     json_lines: bool = False  # one JSON document a line instead of server-sent events
+    strange: Callable[[bytes], dict[str, str]] = below_choices  # text in places unknown to `read`, by its path
     lengths: tuple[str, ...] = ()  # names of the field with the output length; the first is the one in `fields`
     optional: tuple[str, ...] = ()  # fields a strict server may refuse, the ones most worth having first

@@ -8,13 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from loadtest.replay.dialects.dialect import Ask, Dialect, Piece
-from loadtest.replay.dialects.openai import read_error
+from loadtest.replay.dialects.openai import Timings, read_error, with_timings
+from loadtest.replay.dialects.strange import below_top
+from loadtest.replay.dialects.usage import Usage
 
 _FINISH = {"limit": "length", "eos": "stop", "word": "stop"}
-
-
-class _Timings(msgspec.Struct):
-    cache_n: int | None = None
 
 
 class _Event(msgspec.Struct):
@@ -23,7 +21,8 @@ class _Event(msgspec.Struct):
     stop_type: str | None = None
     tokens_predicted: int | None = None
     tokens_evaluated: int | None = None
-    timings: _Timings | None = None
+    tokens: list[msgspec.Raw] | None = None
+    timings: Timings | None = None
     error: msgspec.Raw | None = None
 
 
@@ -38,17 +37,16 @@ def read(data: bytes) -> Piece:
         return read_error(data)
     if event.error is not None:
         return read_error(data)
-    piece = Piece(text=event.content or "")
+    piece = Piece(text=event.content or "", tokens=len(event.tokens or ()))
     piece.token = piece.answer = bool(piece.text)
+    piece.blank = not piece.text
     if event.stop:
         piece.done = True
         piece.finish_reason = _FINISH.get(event.stop_type or "", "stop")
-    if event.tokens_predicted is not None:
-        piece.completion_tokens = event.tokens_predicted
-    if event.tokens_evaluated is not None:
-        piece.prompt_tokens = event.tokens_evaluated
+    # `tokens_cached` is no hit count: it is how many tokens, prompt and answer, the cache holds at the end.
+    piece.usage = Usage.of(event.tokens_predicted, event.tokens_evaluated)
     if event.timings is not None:
-        piece.cached_tokens = event.timings.cache_n or 0
+        piece.usage = with_timings(piece.usage, event.timings)
     return piece
 
 
@@ -68,6 +66,7 @@ COMPLETION = Dialect(
     read,
     models_path="/v1/models",
     takes_ids=True,
+    strange=below_top,
     lengths=("n_predict",),
     optional=("ignore_eos", "temperature"),
 )

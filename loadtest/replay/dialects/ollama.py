@@ -11,6 +11,8 @@ import msgspec
 
 from loadtest.replay.dialects.dialect import Ask, Dialect, Piece
 from loadtest.replay.dialects.openai import read_error
+from loadtest.replay.dialects.strange import below_top
+from loadtest.replay.dialects.usage import Usage
 
 
 class _Message(msgspec.Struct):
@@ -45,13 +47,13 @@ def read(data: bytes) -> Piece:
     piece = Piece(text=message.content or "", reasoning=message.thinking or "")
     piece.answer = bool(piece.text or message.tool_calls)
     piece.token = piece.answer or bool(piece.reasoning)
+    piece.blank = not piece.token
+    if message.tool_calls:
+        piece.call = "".join(bytes(call).decode("utf-8", "replace") for call in message.tool_calls)
     if line.done:
         piece.done = True
         piece.finish_reason = line.done_reason or "stop"
-    if line.eval_count is not None:
-        piece.completion_tokens = line.eval_count
-    if line.prompt_eval_count is not None:
-        piece.prompt_tokens = line.prompt_eval_count
+    piece.usage = Usage.of(line.eval_count, line.prompt_eval_count)
     return piece
 
 
@@ -78,6 +80,7 @@ def _dialect(path: str, fields: Callable[[Ask], dict[str, object]]) -> Dialect:
         read,
         models_path="/api/tags",
         json_lines=True,
+        strange=below_top,
         lengths=("options.num_predict",),
         optional=("options.temperature",),
     )

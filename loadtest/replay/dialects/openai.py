@@ -16,6 +16,7 @@ import msgspec
 
 from loadtest.replay.dialects import asking
 from loadtest.replay.dialects.dialect import Dialect, Piece, Spans
+from loadtest.replay.dialects.usage import Usage, integer, read_usage
 
 DONE = b"[DONE]"
 # How servers say that they gave an answer up: vLLM and SGLang, OpenRouter, DeepSeek.
@@ -31,28 +32,26 @@ class _ToolCall(msgspec.Struct):
     function: _Function | None = None
 
 
+class _Detail(msgspec.Struct):
+    """Of OpenRouter's and MiniMax's reasoning: a piece of it, or of its summary."""
+
+    text: str | None = None
+    summary: str | None = None
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[_Detail] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
     function_call: _Function | None = None
 
 
-class _Details(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    completion_tokens: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens_details: _Details | None = None
-    prompt_tokens_details: _PromptDetails | None = None
+class _Logprobs(msgspec.Struct):
+    content: list[msgspec.Raw] | None = None  # chat
+    tokens: list[msgspec.Raw] | None = None  # text completions
 
 
 class _Choice(msgspec.Struct):
@@ -60,14 +59,18 @@ class _Choice(msgspec.Struct):
     message: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
-    usage: _Usage | None = None
+    usage: dict[str, Any] | None = None
     error: msgspec.Raw | None = None
     index: int | None = None
+    token_ids: list[msgspec.Raw] | None = None
+    logprobs: _Logprobs | None = None
 
 
-class _Timings(msgspec.Struct):
+class Timings(msgspec.Struct):
     """llama.cpp's, and our own server's, which adds queue and transfer."""
 
+    cache_n: int | None = None
+    prompt_n: int | None = None
     queue_ms: float | None = None
     prompt_ms: float | None = None
     transfer_ms: float | None = None
@@ -84,8 +87,10 @@ class _Metrics(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    timings: _Timings | None = None
+    usage: dict[str, Any] | None = None
+    usage_metadata: dict[str, Any] | None = msgspec.field(default=None, name="usageMetadata")  # Google's
+    x_groq: dict[str, Any] | None = None
+    timings: Timings | None = None
     metrics: _Metrics | None = None
     error: msgspec.Raw | None = None
     object: str | None = None
@@ -106,10 +111,10 @@ def read(data: bytes) -> Piece:
     piece = Piece()
     for place, choice in enumerate(chunk.choices or ()):
         _add_choice(piece, choice, place)
-    if chunk.usage is not None:
-        _add_usage(piece, chunk.usage)
+    _add_usage(piece, chunk.usage or chunk.usage_metadata or (chunk.x_groq or {}).get("usage"))
     if chunk.timings is not None:
         told = chunk.timings
+        piece.usage = with_timings(piece.usage, told)
         piece.spans = _spans(told.queue_ms, told.prompt_ms, told.transfer_ms, told.predicted_ms)
     elif chunk.metrics is not None:
         seen = chunk.metrics
@@ -121,6 +126,16 @@ def _spans(*known: float | None) -> Spans:
     return Spans(*(nan if ms is None else ms / 1e3 for ms in known))
 
 
+def with_timings(usage: Usage | None, told: Timings) -> Usage:
+    """Prompt tokens that llama.cpp took from its cache; older ones tell only how many they computed."""
+    usage = usage or Usage()
+    if told.cache_n is not None:
+        usage.cached = usage.cached or told.cache_n
+    elif told.prompt_n and usage.prompt > told.prompt_n:
+        usage.cached = usage.cached or usage.prompt - told.prompt_n
+    return usage
+
+
 def _add_choice(piece: Piece, choice: _Choice, place: int) -> None:
     if choice.finish_reason:
         piece.finish_reason = choice.finish_reason
@@ -129,8 +144,11 @@ def _add_choice(piece: Piece, choice: _Choice, place: int) -> None:
             piece.error = f"the server gave the answer up: finish_reason {choice.finish_reason}"
     if choice.error is not None:  # OpenRouter's place for it
         piece.error = error_text({"error": msgspec.json.decode(choice.error)}) or piece.error
-    if choice.usage is not None:
-        _add_usage(piece, choice.usage)
+    _add_usage(piece, choice.usage)
+    if choice.token_ids is not None:
+        piece.tokens += len(choice.token_ids)
+    elif choice.logprobs is not None:
+        piece.tokens += len(choice.logprobs.content or choice.logprobs.tokens or ())
     if choice.text:
         piece.text += choice.text
     delta = choice.delta or choice.message
@@ -140,22 +158,19 @@ def _add_choice(piece: Piece, choice: _Choice, place: int) -> None:
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             piece.reasoning += thought
-        calls = [call.function for call in delta.tool_calls or ()]
-        if any(f is not None and (f.name or f.arguments) for f in [*calls, delta.function_call]):
-            piece.answer = True
-    piece.answer = piece.answer or bool(piece.text)
+        elif delta.reasoning_details:
+            piece.reasoning += "".join(part.text or part.summary or "" for part in delta.reasoning_details)
+        if delta.tool_calls or delta.function_call is not None:
+            functions = [*(call.function for call in delta.tool_calls or ()), delta.function_call]
+            piece.call += "".join((f.name or "") + (f.arguments or "") for f in functions if f is not None)
+    piece.answer = piece.answer or bool(piece.text or piece.call)
     piece.token = piece.answer or bool(piece.reasoning)
+    piece.blank = not piece.token
 
 
-def _add_usage(piece: Piece, usage: _Usage) -> None:
-    if usage.completion_tokens is not None:
-        piece.completion_tokens = usage.completion_tokens
-    if usage.prompt_tokens is not None:
-        piece.prompt_tokens = usage.prompt_tokens
-    if usage.completion_tokens_details is not None:
-        piece.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens or 0
-    if usage.prompt_tokens_details is not None:
-        piece.cached_tokens = usage.prompt_tokens_details.cached_tokens or 0
+def _add_usage(piece: Piece, counts: object) -> None:
+    if isinstance(counts, dict) and counts:
+        piece.usage = read_usage(counts)
 
 
 def _read_untyped(data: bytes) -> Piece:
@@ -174,9 +189,10 @@ def _read_untyped(data: bytes) -> Piece:
     for place, choice in enumerate(choices if isinstance(choices, list) else ()):
         if isinstance(choice, dict):
             _add_choice(piece, _coerce_choice(choice), place)
-    usage = document.get("usage")
-    if isinstance(usage, dict):
-        _add_usage(piece, _coerce_usage(usage))
+    groq = document.get("x_groq")
+    for usage in (document.get("usage"), document.get("usageMetadata"), isinstance(groq, dict) and groq.get("usage")):
+        if piece.usage is None:
+            _add_usage(piece, usage)
     return piece
 
 
@@ -186,28 +202,17 @@ def read_error(data: bytes) -> Piece:
     return piece if piece.error is not None else Piece(malformed=True)
 
 
-def _coerce_usage(usage: dict[str, Any]) -> _Usage:
-    def detail(group: str, name: str) -> int | None:
-        details = usage.get(group)
-        return _integer(details.get(name)) if isinstance(details, dict) else None
-
-    return _Usage(
-        _integer(usage.get("completion_tokens")),
-        _integer(usage.get("prompt_tokens")),
-        _Details(detail("completion_tokens_details", "reasoning_tokens")),
-        _PromptDetails(detail("prompt_tokens_details", "cached_tokens")),
-    )
-
-
 def _coerce_choice(choice: dict[str, Any]) -> _Choice:
     raw = choice.get("delta") or choice.get("message")
     delta = None
     if isinstance(raw, dict):
         calls = raw.get("tool_calls")
+        text, thought = _content(raw.get("content"))
         delta = _Delta(
-            _string(raw.get("content")),
-            _string(raw.get("reasoning_content")),
-            _string(raw.get("reasoning")),
+            text,
+            _string(raw.get("reasoning_content")) or _string(raw.get("reasoning")) or thought,
+            None,
+            _details(raw.get("reasoning_details")),
             _string(raw.get("refusal")),
             [_ToolCall(_function(c.get("function"))) for c in calls if isinstance(c, dict)]
             if isinstance(calls, list)
@@ -216,15 +221,24 @@ def _coerce_choice(choice: dict[str, Any]) -> _Choice:
         )
     reason, usage, error = (choice.get(name) for name in ("finish_reason", "usage", "error"))
     reason = reason.get("type") if isinstance(reason, dict) else reason  # SGLang's own form
+    ids, logprobs = choice.get("token_ids"), choice.get("logprobs")
+    told = logprobs.get("content") or logprobs.get("tokens") if isinstance(logprobs, dict) else None
     return _Choice(
         delta,
         None,
         _string(choice.get("text")),
         _string(reason),
-        _coerce_usage(usage) if isinstance(usage, dict) else None,
+        usage if isinstance(usage, dict) else None,
         msgspec.Raw(_json(error).encode()) if error else None,
-        _integer(choice.get("index")),
+        integer(choice.get("index")),
+        _raws(ids) if isinstance(ids, list) else None,
+        _Logprobs(_raws(told)) if isinstance(told, list) else None,
     )
+
+
+def _raws(values: list[Any]) -> list[msgspec.Raw]:
+    """As many, whatever they are: only their number counts."""
+    return [msgspec.Raw()] * len(values)
 
 
 def _function(value: object) -> _Function | None:
@@ -238,20 +252,41 @@ def _function(value: object) -> _Function | None:
 
 
 def _string(value: object) -> str | None:
-    """Text, or the text parts of a content list (`[{"type": "text", "text": ...}]`), or a number without its quotes."""
+    """Text, or the text parts of a content list, or a number without its quotes."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _json(value)
     if isinstance(value, list):
-        return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return _content(value)[0]
     return value if isinstance(value, str) else None
 
 
-def _integer(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) else None
+def _content(value: object) -> tuple[str | None, str | None]:
+    """Text and reasoning of a content: a string, or parts (`{"type": "text", "text": ...}`, Mistral's `thinking`)."""
+    if not isinstance(value, list):
+        return _string(value), None
+    text = thought = ""
+    for part in value:
+        if isinstance(part, dict):
+            thought += _parts_text(part.get("thinking")) or _parts_text(part.get("reasoning"))
+            reasons = any(word in str(part.get("type")) for word in ("thinking", "reasoning"))
+            text, thought = (text, thought + _parts_text(part)) if reasons else (text + _parts_text(part), thought)
+        elif isinstance(part, str):
+            text += part
+    return text, thought
+
+
+def _parts_text(value: object) -> str:
+    """A string, the `text` of a part, or those of a list of parts."""
+    if isinstance(value, list):
+        return "".join(_parts_text(part) for part in value if isinstance(part, (dict, str)))
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, str) else ""
+
+
+def _details(value: object) -> list[_Detail] | None:
+    parts = [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+    return [_Detail(_string(part.get("text")), _string(part.get("summary"))) for part in parts]
 
 
 def error_text(document: dict[str, Any]) -> str | None:

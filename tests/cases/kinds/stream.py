@@ -21,6 +21,7 @@ from tests.replay.replaying import Replayed, replay, schedule
 
 IDLE_LIMIT_S = 1.0
 MAY_BE_SET_BESIDES = {"coalesced", "short_output", "reconnected", "redirected"}
+EVIDENCE = {"first_event_tokens", "unknown_text_key", "usage_over_text", "usage_contradiction"}
 
 
 def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -82,7 +83,12 @@ def compare(replayed: Replayed, received: Received, expected: dict[str, Any]) ->
         if key in expected:
             assert expected[key] == row[column], key
     if "flags" in expected:
-        assert set(expected["flags"]) - MAY_BE_SET_BESIDES == replayed.flags(0) - MAY_BE_SET_BESIDES
+        assert set(expected["flags"]) - MAY_BE_SET_BESIDES == replayed.flags(0) - MAY_BE_SET_BESIDES - EVIDENCE
+    if "evidence" in expected:
+        assert set(expected["evidence"]) == replayed.flags(0) & EVIDENCE
+    for key in ("hidden_tokens", "served_prompt_tokens"):
+        if key in expected:
+            assert expected[key] == row[key], key
     if "output_tokens_source" in expected and row["output_tokens"]:
         source = "events" if "tokens_estimated" in replayed.flags(0) else "usage"
         assert expected["output_tokens_source"] in (source, {"events": "token_events"}.get(source))

@@ -27,9 +27,9 @@ def run(case_dir: Path, case: dict[str, Any], expected: dict[str, Any]) -> None:
     """Read the file by its content and by its stated format, apply the options, compare every expected key."""
     options = options_of(case)
     columns = Columns.parse(options.pop("columns")) if "columns" in options else None
-    zeros = {"zero_tokens": options.pop("zero_tokens")} if "zero_tokens" in options else {}
-    read = partial(_read, [case_dir / name for name in case["files"]], columns=columns, **zeros)
-    unknown = expected.keys() - _CHECKS.keys() - {"error", "missing", "tolerance_s", "why", "alternative"}
+    stated = {name: options.pop(name) for name in ("zero_tokens", "time_unit", "block_tokens") if name in options}
+    read = partial(_read, [case_dir / name for name in case["files"]], columns=columns, **stated)
+    unknown = expected.keys() - _CHECKS.keys() - {"error", "missing", "hint", "tolerance_s", "why", "alternative"}
     assert not unknown, f"keys this kind does not check: {sorted(unknown)}"
     if expected.get("error"):
         return _check_error(read, options, expected)
@@ -56,6 +56,7 @@ def _check_error(read: Callable[[], Trace], options: dict[str, Any], expected: d
     assert expected["error"] == caught.value.code
     for column in expected.get("missing", []):
         assert column in caught.value.message
+    assert expected.get("hint", "") in caught.value.hint
 
 
 def _shaped(trace: Trace, options: dict[str, Any], *, clip: bool = False) -> Trace:
@@ -119,6 +120,7 @@ _CHECKS: dict[str, Callable[[Trace, Any, float], None]] = {
     "rejected": _check_rejected,
     "warnings": _check_warnings,
     "shared_prefix_groups": _check_prefix_groups,
+    "reading": lambda trace, expected, _: _equal(expected, str(trace.reading)),
 }
 
 

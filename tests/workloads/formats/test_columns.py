@@ -102,14 +102,34 @@ def test_usual_names_need_no_map(tmp_path: Path) -> None:
 )
 def test_times(value: Any, unit: str, expected: int) -> None:
     """Numbers by unit or by size, text as number or as date, all exact."""
-    assert expected == Columns(prompt="p", output="o", unit=unit).nanoseconds(value)
+    assert expected == Columns(prompt="p", output="o", unit=unit).times().nanoseconds(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("start_ms", "ms"),
+        ("startTimeUnixNano", "ns"),
+        ("arrival (s)", "s"),
+        ("request.elapsedMicros", "us"),
+        ("TIMESTAMP_MS", "ms"),
+        ("ts", None),
+        ("items", None),
+        ("timestamp", None),
+    ],
+)
+def test_names_that_say_the_unit(name: str, unit: str | None) -> None:
+    """The last word of a column's name, where it is a unit; `unit=` goes before it."""
+    times = Columns(time=name, prompt="p", output="o").times()
+    assert (unit, "column name" if unit else "evidence") == (times.unit, times.by)
+    assert "us" == Columns(time=name, prompt="p", output="o", unit="us").times().unit
 
 
 @pytest.mark.parametrize("value", ["", "soon", "1_0", "nan", True, None, [1], "2023-02-30T00:00:00Z", "٣"])
 def test_what_is_no_time(value: Any) -> None:
     """Neither number nor date."""
     with pytest.raises(Unreadable):
-        Columns(prompt="p", output="o").nanoseconds(value)
+        Columns(prompt="p", output="o").times().nanoseconds(value)
 
 
 def test_paths() -> None:
@@ -145,5 +165,5 @@ def test_a_map_prints_as_it_is_written() -> None:
 def test_too_many_classes(tmp_path: Path) -> None:
     """A class is one byte: the 257th name is rejected."""
     text = "t,p,o,c\n" + "".join(f"{i},1,1,name{i}\n" for i in range(257))
-    trace = read(tmp_path, text, "time=t,prompt=p,output=o,class=c")
+    trace = read(tmp_path, text, "time=t,unit=s,prompt=p,output=o,class=c")
     assert (256, (Rejected(258, "slo_class"),)) == (len(trace), trace.rejected)

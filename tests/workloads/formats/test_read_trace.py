@@ -183,7 +183,7 @@ def test_qwen_chats(tmp_path: Path) -> None:
         {"chat_id": 13, "parent_chat_id": -1, "timestamp": 5, "turn": 1},
         {"chat_id": 14, "parent_chat_id": 3, "timestamp": 6, "turn": 2},
     ]
-    text = "\n".join(json.dumps({**row, "input_length": 9, "output_length": 1, "type": "text"}) for row in rows)
+    text = "\n".join(json.dumps({**row, "input_length": 20, "output_length": 1, "type": "text"}) for row in rows)
     trace = read(tmp_path, text)
     assert trace.arrival_ns.tolist() == [0, 1_500_000_000, 3_000_000_000, 4_000_000_000, 5_000_000_000]
     assert trace.session is not None

@@ -32,6 +32,16 @@ def test_lines_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert [(1, "ab"), (3, "cdef"), (4, "g")] == list(source.lines(path))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PowerShell and spreadsheets write it, in gzip too, wherever a block of reading ends."""
+    text = "a\r\n\u2028\U0001f600b\n".encode(encoding)
+    for size in (3, 8, 1 << 19):
+        monkeypatch.setattr(source, "_BLOCK", max(size, 4))
+        for content in (text, gzip.compress(text)):
+            assert [(1, "a"), (2, "\u2028\U0001f600b")] == list(source.lines(written(tmp_path, content)))
+
+
 def test_gzip_is_told_by_content(tmp_path: Path) -> None:
     """A gzip file is unpacked whatever its name."""
     assert [(1, "a"), (2, "b")] == list(source.lines(written(tmp_path, gzip.compress(b"a\nb"))))
@@ -57,7 +67,10 @@ def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("content", "code"),
     [
         (b"TIMESTAMP,\xe9\n", "encoding"),
-        ("TIMESTAMP,ContextTokens".encode("utf-16"), "encoding"),
+        (b"\xff\xfeT\x00\x00\xd8", "encoding"),
+        (b"PK\x03\x04 and more", "encoding"),
+        (b"BZh9", "encoding"),
+        (b"PAR1", "encoding"),
         (gzip.compress(b"a,b\n" * 1000, mtime=0)[:-12], "gzip"),
         (b"\x1f\x8bnonsense", "gzip"),
     ],
