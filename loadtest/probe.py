@@ -6,8 +6,6 @@ The child is `python -P -m loadtest.probe OUT POOL=URL...`: a line per page and 
 from __future__ import annotations
 
 import http.client
-import math
-import re
 import signal
 import sys
 import threading
@@ -22,8 +20,9 @@ import numpy as np
 
 from loadtest import clock
 from loadtest.errors import UsageError
+from loadtest.serverpage import page_values
 from loadtest.supervise import Server, announce_ready, die_with_parent, python_module
-from metrics.probes import HISTOGRAMS, METRICS, Probes
+from metrics.probes import METRICS, Probes
 
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
@@ -31,47 +30,6 @@ PATIENCE_S = 2 * TIMEOUT_S  # with all pages, at the beginning and at the end
 PAGE_BYTES = 8 << 20
 MOST_HOPS = 4
 _MOVED = (301, 302, 303, 307, 308)
-
-# For each of our names what the servers call it: vLLM and ours, SGLang, llama.cpp, vllm-router. All samples of a name
-# are added up.
-NAMES: dict[str, tuple[str, ...]] = {
-    "running": (
-        "vllm:num_requests_running",
-        "sglang:num_running_reqs",
-        "llamacpp:requests_processing",
-        "vllm_router_pd_active_decode_requests",
-    ),
-    "waiting": (
-        "vllm:num_requests_waiting",
-        "sglang:num_queue_reqs",
-        "llamacpp:requests_deferred",
-        "vllm_router_pd_pending_decode_requests",
-    ),
-    "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
-    "preemptions": ("vllm:num_preemptions_total",),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "llamacpp:prompt_tokens_cached_total"),
-    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    "output_tokens": (
-        "vllm:generation_tokens_total",
-        "sglang:generation_tokens_total",
-        "llamacpp:tokens_predicted_total",
-    ),
-    "transferred_bytes": ("vllm:nixl_bytes_transferred_total", "vllm:nixl_bytes_transferred_sum"),
-    "ttft": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
-    "queue": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
-    "prefill": ("vllm:request_prefill_time_seconds",),
-    "transfer": ("vllm:nixl_xfer_time_seconds",),
-    "decode_pending": ("vllm_router_pd_decode_pending_seconds",),
-    "decode": ("vllm:request_decode_time_seconds",),
-    "e2e": (
-        "vllm:e2e_request_latency_seconds",
-        "sglang:e2e_request_latency_seconds",
-        "vllm_router_pd_request_duration_seconds",
-    ),
-}
-_PREFIXES = ("vllm:", "sglang:", "llamacpp:", "vllm_router_pd_")
-# A label's value may hold braces, and behind an OpenMetrics sample may stand an example with braces of its own.
-_SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s+(\S+)')
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -117,27 +75,6 @@ def sources_of(texts: Iterable[str]) -> list[Source]:
         raise UsageError(
             "two metrics pages have one name", hint="give each its own: prefill=URL, decode=URL", code="metrics_url"
         )
-    return found
-
-
-def page_values(text: str) -> dict[str, float]:
-    """Our metrics out of a Prometheus text page; samples of one name (several engines, labels) are added up."""
-    totals: dict[str, float] = {}
-    for line in text.splitlines():
-        if not line.startswith(_PREFIXES) or (match := _SAMPLE.match(line)) is None:
-            continue
-        try:
-            value = float(match[2])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            totals[match[1]] = totals.get(match[1], 0.0) + value
-    found = {}
-    for name, theirs in NAMES.items():
-        for suffix in ("_sum", "_count") if name in HISTOGRAMS else ("",):
-            told = next((totals[their + suffix] for their in theirs if their + suffix in totals), None)
-            if told is not None:
-                found[name + suffix] = told
     return found
 
 
