@@ -90,12 +90,7 @@ def test_ranks_of_one_engine_say_the_same_once() -> None:
         f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {running}\n'
         f'sglang:token_usage{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {usage}\n'
         f'sglang:generation_tokens_total{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0"}} {tokens}\n'
-        for dp, tp, running, usage, tokens in [
-            (0, 0, 5, 0.2, 90),
-            (0, 1, 5, 0.2, 100),
-            (1, 0, 3, 0.6, 50),
-            (1, 1, 2, 0.6, 50),
-        ]
+        for dp, tp, running, usage, tokens in told
     )
     assert {"running": 8.0, "kv_usage": 0.4, "kv_usage_highest": 0.6, "output_tokens": 150.0} == page_values(page)
 
