@@ -11,6 +11,7 @@ The file has one table per command, and in it the command's flags without the da
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +45,7 @@ def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:
     if named:
         return Path(named)
     path = directory / FILE_NAME
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # Path.is_file raises in a folder that is closed to us
 
 
 def read_file(path: Path, commands: Collection[str]) -> Document:

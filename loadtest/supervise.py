@@ -65,8 +65,8 @@ def die_with_parent() -> None:
 
 def announce_ready(**facts: object) -> None:
     """Write the readiness line, `{"ready": true, ...facts}`, to stdout; call once, when all is set up."""
-    sys.stdout.write(msgspec.json.encode({"ready": True, **facts}).decode() + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode({"ready": True, **facts}) + b"\n")  # UTF-8, whatever stdout's is
+    sys.stdout.buffer.flush()
 
 
 def ask_for_death_signal() -> bool:

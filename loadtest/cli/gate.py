@@ -306,13 +306,11 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
     """gate.json and what else was asked for; the exit code."""
     from loadtest.cli import output
     from metrics.gate.exits import bisect_code, exit_code
-    from reports.page import render_html
-    from reports.pages import gate_page
     from reports.text import console
     from reports.text_gate import render_gate
 
     output.write_json(directory / GATE, report)
-    output.write_page(directory / GATE_PAGE, render_html(gate_page(report)))
+    output.draw_page(directory / GATE_PAGE, lambda: _page(report))
     _write_formats(given, report)
     if given["json"]:
         output.print_json(report)
@@ -323,6 +321,13 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
         click.echo("goodput: stopped by the user; a gate that was stopped decides nothing", err=True)
         return ExitCode.INTERRUPTED
     return bisect_code(report) if given["bisect"] else exit_code(report)
+
+
+def _page(report: GateReport) -> str:
+    from reports.page import render_html
+    from reports.pages import gate_page
+
+    return render_html(gate_page(report))
 
 
 def _write_formats(given: dict[str, Any], report: GateReport) -> None:

@@ -171,7 +171,7 @@ class Command(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Read the file before the flags are parsed, so that it only fills what they leave open."""
-        path = config.find_file(Path.cwd(), os.environ)
+        path = config.find_file(_here(), os.environ)
         if path is not None and self.name:
             document = config.read_file(path, COMMANDS)
             nested = parent is not None and parent.parent is not None  # `goodput trace info` reads [trace]
@@ -179,6 +179,13 @@ class Command(click.Command):
             names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
             extra["default_map"] = config.settings_of(path, document, section, names)
         return super().make_context(info_name, args, parent, **extra)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory is no longer there", hint="cd somewhere else", code="no_cwd") from None
 
 
 def resolved(context: click.Context) -> MutableMapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,4 +116,25 @@ def write_page(path: Path, html: str) -> None:
     """A report file, whole or not at all."""
     from metrics.rundir import write_atomically
 
-    write_atomically(path, html.encode())
+    write_atomically(path, html.encode(errors="replace"))
+
+
+def draw_page(path: Path, draw: Callable[[], str]) -> bool:
+    """Write the page that `draw` makes beside results that are on the disk already; whether it could be drawn.
+
+    A page is only a view: what stops it is said, and neither loses the results nor decides how the command ends.
+    """
+    from loadtest.cli.bug import told
+
+    try:
+        write_page(path, draw())
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+    except BaseException as error:
+        why = told(error)
+    else:
+        return True
+    click.echo(f"goodput: {path} could not be drawn: {why}\n         the results beside it are whole", err=True)
+    return False
