@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -23,20 +22,12 @@ from loadtest.errors import UsageError
 FILE_NAME = "goodput.toml"
 FILE_VARIABLE = "GOODPUT_CONFIG"
 
-_SECRET = re.compile(r"(^|[_-])(api_?key|key|secret|password|token|auth\w*|credentials?)$", re.IGNORECASE)
-
 Document = dict[str, dict[str, Any]]
 
 
 def variable_of(option: str) -> str:
     """The environment variable that sets an option: `max_lateness` -> `GOODPUT_MAX_LATENESS`."""
     return f"GOODPUT_{option.upper().replace('-', '_')}"
-
-
-def without_secret(assignment: str) -> str:
-    """`K=V` as it may be recorded and printed: `K=***` where the name says that the value is a secret."""
-    name, equals, _ = assignment.partition("=")
-    return f"{name}=***" if equals and _SECRET.search(name.strip()) else assignment
 
 
 def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:

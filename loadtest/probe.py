@@ -1,11 +1,13 @@
 """Sample the server's Prometheus pages while a load runs: in a child process, so that no page delays a request.
 
-The child is `python -P -m loadtest.probe OUT POOL=URL...`: a line per page and second into OUT, until TERM.
+The child is `python -P -m loadtest.probe OUT`: a line per page and second into OUT, until TERM. Its pages are in its
+environment, not in its arguments: everybody on the machine may read those, and a page's URL may hold a token.
 """
 
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import sys
 import threading
@@ -18,12 +20,13 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import numpy as np
 
-from loadtest import clock
+from loadtest import clock, secrets
 from loadtest.errors import UsageError
 from loadtest.serverpage import page_values
 from loadtest.supervise import Server, announce_ready, die_with_parent, python_module
 from metrics.probes import METRICS, Probes
 
+PAGES_VARIABLE = "GOODPUT_METRICS_PAGES"
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
 PATIENCE_S = 2 * TIMEOUT_S  # with all pages, at the beginning and at the end
@@ -84,9 +87,14 @@ class Probing:
     def __init__(self, sources: Sequence[Source], directory: Path) -> None:
         self._sources = list(sources)
         self._raw = directory / "probes.jsonl"
-        words = [f"{source.pool}={source.url}" for source in self._sources]
+        pages = msgspec.json.encode([f"{source.pool}={source.url}" for source in self._sources]).decode()
+        for source in self._sources:
+            secrets.hold_query(source.url)
         self._child = Server(
-            python_module("loadtest.probe", str(self._raw), *words), log=directory / "probe.log", name="probe"
+            python_module("loadtest.probe", str(self._raw)),
+            log=directory / "probe.log",
+            name="probe",
+            env={PAGES_VARIABLE: pages},
         )
 
     def __enter__(self) -> Self:
@@ -188,7 +196,8 @@ class Sampler:
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: of a redirect's odd URL
             if not self._complained:
                 self._complained = True
-                sys.stderr.write(f"{self._source.pool}: {self._source.url}: {error or type(error).__name__}\n")
+                told = f"{self._source.pool}: {self._source.url}: {error or type(error).__name__}\n"
+                sys.stderr.write(secrets.mask(told))
             return
         at_ns = (before_ns + clock.monotonic_ns()) // 2
         self._out.write(msgspec.json.encode(Sample(at_ns, self._index, values)) + b"\n")
@@ -197,11 +206,12 @@ class Sampler:
 def main(words: list[str]) -> None:
     """Sample at whole seconds of our own until TERM; once more at the end. Whoever is too slow is not waited for."""
     die_with_parent()
+    pages = msgspec.json.decode(os.environ.pop(PAGES_VARIABLE), type=list[str])
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     with Path(words[0]).open("ab", buffering=0) as out:  # a line is one write
-        samplers = [Sampler(index, source, out, over) for index, source in enumerate(sources_of(words[1:]))]
+        samplers = [Sampler(index, source, out, over) for index, source in enumerate(sources_of(pages))]
         _until(PATIENCE_S, [sampler.first.wait for sampler in samplers])
         announce_ready()
         over.wait()

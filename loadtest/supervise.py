@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from loadtest import clock
+from loadtest import clock, secrets
 from loadtest.errors import TargetError
 
 PARENT_VARIABLE = "GOODPUT_PARENT_PID"
@@ -188,6 +188,7 @@ class Server:
                 process.wait(self._stop_timeout_s)
         self._signal_group(signal.SIGKILL)  # also what the child left behind
         process.wait()
+        secrets.masked_file(self.log)  # a server may print the key it was given, or was sent
         if process.stdout is not None:
             process.stdout.close()
 
@@ -196,7 +197,7 @@ class Server:
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             text = file.read().decode(errors="replace")
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        return secrets.mask("\n".join([line for line in text.splitlines() if line.strip()][-lines:]))
 
     def died(self) -> TargetError:
         """The error to raise when the child ended although it was still needed."""

@@ -6,10 +6,12 @@ import os
 import tempfile
 import traceback
 
+from loadtest import secrets
+
 
 def told(error: BaseException) -> str:
     """The sentence; the traceback is in the file that it names, or in it where no file can be written."""
-    text = "".join(traceback.format_exception(error))
+    text = secrets.mask("".join(traceback.format_exception(error)))
     if os.environ.get("GOODPUT_DEBUG"):
         return f"a bug in this program\n{text}"
     try:

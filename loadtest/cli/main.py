@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from loadtest import __version__
+from loadtest import __version__, secrets
 from loadtest.cli import bug
 from loadtest.errors import ExitCode, GoodputError
 
@@ -80,6 +80,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(words: list[str]) -> int:
     """Run one command line; its exit code. Errors are printed here and nowhere else."""
+    secrets.forget()
     try:
         check_installation()
         result = cli.main(words, prog_name="goodput", standalone_mode=False)
@@ -107,6 +108,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
     from reports.numbers import printable
 
     code, name, message, hint = _described(error)
+    message, hint = secrets.mask(message), secrets.mask(hint)
     if as_json:
         _print_json({"error": {"code": name, "message": message, "hint": hint}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):

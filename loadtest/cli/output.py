@@ -26,7 +26,9 @@ def print_json(document: Any) -> None:
     """The one JSON document of a command on stdout."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    from loadtest import secrets
+
+    click.echo(msgspec.json.format(secrets.masked_json(document), indent=2))
 
 
 def print_columns(title: str, lines: Sequence[Sequence[str]]) -> None:
@@ -56,9 +58,10 @@ def write_json(path: Path, document: Any) -> None:
     """A JSON file, whole or not at all."""
     import msgspec
 
+    from loadtest import secrets
     from metrics.rundir import write_atomically
 
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    write_atomically(path, msgspec.json.format(secrets.masked_json(document), indent=2) + b"\n")
 
 
 def write_summary(directory: Path, summary: Summary) -> None:

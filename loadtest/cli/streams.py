@@ -15,6 +15,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+from loadtest import secrets
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
@@ -84,11 +86,20 @@ class Outlet(io.FileIO):
         return memoryview(data).nbytes
 
 
+class _Masked(io.TextIOWrapper):
+    """Text without the secrets of this process."""
+
+    def write(self, text: str, /) -> int:
+        """All of it; what is held is masked."""
+        super().write(secrets.mask(text))
+        return len(text)
+
+
 def text_stream(outlet: Outlet, encoding: str, *, line_buffering: bool = False) -> TextIO:
     """Text to a descriptor; click would write UTF-8 to a stream that calls itself ASCII, so none does."""
     encoding = _ASCII if codecs.lookup(encoding).name == "ascii" else encoding
     buffer = io.BufferedWriter(outlet)
-    return io.TextIOWrapper(buffer, encoding=encoding, errors=READABLE, line_buffering=line_buffering)
+    return _Masked(buffer, encoding=encoding, errors=READABLE, line_buffering=line_buffering)
 
 
 def _opened(stream: TextIO | None, descriptor: int) -> tuple[TextIO, Outlet]:

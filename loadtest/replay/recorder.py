@@ -7,6 +7,7 @@ from math import nan
 import numpy as np
 from numpy.typing import NDArray
 
+from loadtest import secrets
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.rowpacker import Row, blank_row, pack
 from loadtest.replay.stamps import ReadTimes
@@ -33,7 +34,7 @@ class Recorder:
         row = self._begin(index)
         row["outcome"] = outcome
         row["done_s"] = self._seconds(now_ns)
-        self._journal.record(pack(row), error=error)
+        self._journal.record(pack(row), error=secrets.mask(error))
 
     def finished(
         self, exchange: Exchange, times: ReadTimes, outcome: Outcome, phase: Phase, done_ns: int, error: str = ""
@@ -74,7 +75,8 @@ class Recorder:
         us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
         tokens = _tokens_per_event(len(events_ns), answer.usage_tokens - answer.hidden_tokens)
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
-        self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
+        told = secrets.mask(error) if error else ""
+        self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), told)
         self.tally.add(row)
 
     def flush(self) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from loadtest.cli import options
 from loadtest.cli.main import cli
 from loadtest.cli.options import DURATION, HEADER, TAG
-from loadtest.config import without_secret
+from loadtest.secrets import without_secret
 from loadtest.errors import UsageError
 
 
