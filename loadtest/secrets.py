@@ -36,11 +36,10 @@ _PLACEHOLDERS = re.compile(
 )
 
 _SCHEME = re.compile(r"(?:bearer|basic|token|digest|apikey)\s+(.+)", re.IGNORECASE | re.DOTALL)
-_USER_OF_URL = re.compile(r"(\b[a-zA-Z][\w+.-]*://)[^/?#\s@\"'<>]*@")
-_PARAMETER = re.compile(r"([?&]([\w.~%+-]+)=)([^&#\s\"'<>\\]+)")
-_FIELD = re.compile(
-    r"""((["'])([\w.-]+)\2\s*:\s*(["']))((?:(?!\4)[^\\]|\\.)+)"""
-)  # of JSON, whole or broken, in a text
+_USER_OF_URL = re.compile(r"(\b[a-zA-Z][\w+.-]{0,20}://)[^/?#\s@\"'<>]*@")
+_PARAMETER = re.compile(r"([?&]([\w.~%+-]{1,80})=)([^&#\s\"'<>\\]+)")
+# A field of JSON, whole or broken, in a text.
+_FIELD = re.compile(r"""((["'])([\w.-]{1,80})\2\s*:\s*(["']))((?:(?!\4)[^\\]|\\.)+)""")
 # Keys of well-known providers, JSON web tokens, and what follows "Bearer".
 _FORMS = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_\w{16,}|gh[pousr]_\w{16,}|xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
