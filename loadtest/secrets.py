@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
-import msgspec
-
 MASK = "***"
 SHORTEST = 6  # characters of a value that is looked for in other text: a shorter one would blacken words
 
@@ -222,6 +220,8 @@ def mask(text: str) -> str:
 
 def masked_json(document: object) -> bytes:
     """A document of ours as JSON, its texts masked; numbers stay, whatever value is held."""
+    import msgspec  # `goodput --help` does without
+
     return msgspec.json.encode(_all_masked(msgspec.to_builtins(document)))
 
 

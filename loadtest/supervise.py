@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from loadtest import clock, secrets
-from loadtest.errors import TargetError
+from loadtest.errors import TargetError, UsageError
 
 PARENT_VARIABLE = "GOODPUT_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
@@ -88,7 +88,14 @@ def _watch_parent(parent: int) -> None:
 @contextlib.contextmanager
 def log_folder(prefix: str) -> Iterator[Path]:
     """A folder for the logs of servers that belong to no run; it stays when an error, which names a log, leaves it."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        raise UsageError(
+            f"there is no folder for a server's log: {error.strerror}",
+            hint="set TMPDIR to a folder that you may write to",
+            code="no_temporary_folder",
+        ) from None
     try:
         yield folder
     except Exception:
