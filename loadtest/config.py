@@ -11,7 +11,7 @@ The file has one table per command, and in it the command's flags without the da
 from __future__ import annotations
 
 import difflib
-import re
+import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -22,8 +22,6 @@ from loadtest.errors import UsageError
 FILE_NAME = "goodput.toml"
 FILE_VARIABLE = "GOODPUT_CONFIG"
 
-_SECRET = re.compile(r"(^|[_-])(api_?key|key|secret|password|token|auth\w*|credentials?)$", re.IGNORECASE)
-
 Document = dict[str, dict[str, Any]]
 
 
@@ -32,19 +30,13 @@ def variable_of(option: str) -> str:
     return f"GOODPUT_{option.upper().replace('-', '_')}"
 
 
-def without_secret(assignment: str) -> str:
-    """`K=V` as it may be recorded and printed: `K=***` where the name says that the value is a secret."""
-    name, equals, _ = assignment.partition("=")
-    return f"{name}=***" if equals and _SECRET.search(name.strip()) else assignment
-
-
 def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:
     """The file `GOODPUT_CONFIG` names, else `goodput.toml` of `directory`, else None."""
     named = environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
     path = directory / FILE_NAME
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # Path.is_file raises in a folder that is closed to us
 
 
 def read_file(path: Path, commands: Collection[str]) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import urllib.error
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from loadtest.errors import TargetError, UsageError
+from metrics import cachefolder
 from workloads import catalog
 from workloads.catalog import Entry
 
@@ -24,15 +26,23 @@ OnBytes = Callable[[int, int | None], None]  # got, expected
 
 def cache_folder() -> Path:
     """Where fetched traces are kept: $XDG_CACHE_HOME/goodput/traces, by default under ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goodput" / "traces"
+    folder = cachefolder.cache_folder()
+    if folder is None:
+        raise UsageError(
+            "there is no place for fetched traces: this user has no home folder",
+            hint="set XDG_CACHE_HOME to a folder that you may write to",
+            code="no_cache",
+        )
+    return folder / "traces"
 
 
 def cached(name: str) -> Path | None:
     """The file of a catalogue trace that has been fetched; None when it has not, or there is no such trace."""
-    if name not in catalog.names():
+    folder = cachefolder.cache_folder()
+    if folder is None or name not in catalog.names():
         return None
-    path = cache_folder() / catalog.entry(name).file_name
-    return path if path.exists() else None
+    path = folder / "traces" / catalog.entry(name).file_name
+    return path if os.access(path, os.R_OK) else None  # Path.exists raises in a home that is closed to us
 
 
 def fetch(entry: Entry, folder: Path, *, url: str = "", on_bytes: OnBytes | None = None) -> Path:
@@ -42,10 +52,10 @@ def fetch(entry: Entry, folder: Path, *, url: str = "", on_bytes: OnBytes | None
     """
     path = folder / entry.file_name
     part = path.with_name(path.name + ".part")
+    _require_writable(folder)
     if path.exists() and file_hash(path) == (entry.sha256 or _noted(path)):
         return path
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         _download(entry, url or entry.url, part, on_bytes)
     except (HTTPException, OSError) as error:  # urllib's errors are OSErrors
         raise _unreachable(entry, url or entry.url, part, error) from error
@@ -60,6 +70,20 @@ def fetch(entry: Entry, folder: Path, *, url: str = "", on_bytes: OnBytes | None
     _note(path).write_text(f"{found}  {path.name}\n", encoding="ascii")
     part.replace(path)
     return path
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise UsageError(
+            f"cannot write to {folder}: {why}",
+            hint="set XDG_CACHE_HOME to a folder that you may write to",
+            code="no_cache",
+        )
 
 
 def _download(entry: Entry, url: str, part: Path, on_bytes: OnBytes | None) -> None:

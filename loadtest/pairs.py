@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from loadtest import clock
 from loadtest.errors import Interrupted, TargetError
@@ -21,6 +23,7 @@ from loadtest.target import OnProgress, Target
 from loadtest.workload import Workload, fresh_salt
 from metrics import rundir
 from metrics.gate.comparable import Pair, reasons
+from metrics.gate.defaults import judged_rules
 from metrics.gate.report import Cost, GateReport, PairRecord, Plan, SideFacts, decide, record_of, stopped
 from metrics.gate.sample import Sample, sample_of
 from metrics.rundir import Run
@@ -76,6 +79,11 @@ class Replay:
     def expected_s(self) -> float:
         """The length of the schedule."""
         return self._plan(1, None).duration_s
+
+    def max_tokens(self) -> NDArray[np.integer]:
+        """What each counted request of the first run asks for."""
+        schedule = self._plan(1, None)
+        return schedule.max_tokens[~schedule.warmup]
 
     def __call__(self, target: Target, number: int, folder: Path) -> Sample:
         """Record one run in `folder`; raises Interrupted when the user stops it."""
@@ -157,7 +165,10 @@ class Pairs:
 
     def add_until(self, look: int, plan: Plan) -> None:
         """Pairs up to the next look, to the end of stored runs, or to a reason for INVALID."""
-        while len(self.pairs) < min(look, self.limit or look) and not reasons(self.pairs, plan.rules):
+        while len(self.pairs) < min(look, self.limit or look):
+            rules, _ = judged_rules(plan.rules, self.pairs)
+            if reasons(self.pairs, rules):
+                return
             self.add()
 
     def _pair(self, number: int, suffix: str) -> dict[str, tuple[Sample, str]]:

@@ -1,13 +1,13 @@
 """Sample the server's Prometheus pages while a load runs: in a child process, so that no page delays a request.
 
-The child is `python -P -m loadtest.probe OUT POOL=URL...`: a line per page and second into OUT, until TERM.
+The child is `python -P -m loadtest.probe OUT`: a line per page and second into OUT, until TERM. Its pages are in its
+environment, not in its arguments: everybody on the machine may read those, and a page's URL may hold a token.
 """
 
 from __future__ import annotations
 
 import http.client
-import math
-import re
+import os
 import signal
 import sys
 import threading
@@ -20,58 +20,19 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import numpy as np
 
-from loadtest import clock
+from loadtest import clock, secrets
 from loadtest.errors import UsageError
+from loadtest.serverpage import page_values
 from loadtest.supervise import Server, announce_ready, die_with_parent, python_module
-from metrics.probes import HISTOGRAMS, METRICS, Probes
+from metrics.probes import METRICS, Probes
 
+PAGES_VARIABLE = "GOODPUT_METRICS_PAGES"
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
 PATIENCE_S = 2 * TIMEOUT_S  # with all pages, at the beginning and at the end
 PAGE_BYTES = 8 << 20
 MOST_HOPS = 4
 _MOVED = (301, 302, 303, 307, 308)
-
-# For each of our names what the servers call it: vLLM and ours, SGLang, llama.cpp, vllm-router. All samples of a name
-# are added up.
-NAMES: dict[str, tuple[str, ...]] = {
-    "running": (
-        "vllm:num_requests_running",
-        "sglang:num_running_reqs",
-        "llamacpp:requests_processing",
-        "vllm_router_pd_active_decode_requests",
-    ),
-    "waiting": (
-        "vllm:num_requests_waiting",
-        "sglang:num_queue_reqs",
-        "llamacpp:requests_deferred",
-        "vllm_router_pd_pending_decode_requests",
-    ),
-    "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
-    "preemptions": ("vllm:num_preemptions_total",),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "llamacpp:prompt_tokens_cached_total"),
-    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    "output_tokens": (
-        "vllm:generation_tokens_total",
-        "sglang:generation_tokens_total",
-        "llamacpp:tokens_predicted_total",
-    ),
-    "transferred_bytes": ("vllm:nixl_bytes_transferred_total", "vllm:nixl_bytes_transferred_sum"),
-    "ttft": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
-    "queue": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
-    "prefill": ("vllm:request_prefill_time_seconds",),
-    "transfer": ("vllm:nixl_xfer_time_seconds",),
-    "decode_pending": ("vllm_router_pd_decode_pending_seconds",),
-    "decode": ("vllm:request_decode_time_seconds",),
-    "e2e": (
-        "vllm:e2e_request_latency_seconds",
-        "sglang:e2e_request_latency_seconds",
-        "vllm_router_pd_request_duration_seconds",
-    ),
-}
-_PREFIXES = ("vllm:", "sglang:", "llamacpp:", "vllm_router_pd_")
-# A label's value may hold braces, and behind an OpenMetrics sample may stand an example with braces of its own.
-_SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s+(\S+)')
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -120,36 +81,20 @@ def sources_of(texts: Iterable[str]) -> list[Source]:
     return found
 
 
-def page_values(text: str) -> dict[str, float]:
-    """Our metrics out of a Prometheus text page; samples of one name (several engines, labels) are added up."""
-    totals: dict[str, float] = {}
-    for line in text.splitlines():
-        if not line.startswith(_PREFIXES) or (match := _SAMPLE.match(line)) is None:
-            continue
-        try:
-            value = float(match[2])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            totals[match[1]] = totals.get(match[1], 0.0) + value
-    found = {}
-    for name, theirs in NAMES.items():
-        for suffix in ("_sum", "_count") if name in HISTOGRAMS else ("",):
-            told = next((totals[their + suffix] for their in theirs if their + suffix in totals), None)
-            if told is not None:
-                found[name + suffix] = told
-    return found
-
-
 class Probing:
     """Samples from entering the block until `stop`; pages that do not answer leave gaps and never end a run."""
 
     def __init__(self, sources: Sequence[Source], directory: Path) -> None:
         self._sources = list(sources)
         self._raw = directory / "probes.jsonl"
-        words = [f"{source.pool}={source.url}" for source in self._sources]
+        pages = msgspec.json.encode([f"{source.pool}={source.url}" for source in self._sources]).decode()
+        for source in self._sources:
+            secrets.hold_query(source.url)
         self._child = Server(
-            python_module("loadtest.probe", str(self._raw), *words), log=directory / "probe.log", name="probe"
+            python_module("loadtest.probe", str(self._raw)),
+            log=directory / "probe.log",
+            name="probe",
+            env={PAGES_VARIABLE: pages},
         )
 
     def __enter__(self) -> Self:
@@ -251,7 +196,8 @@ class Sampler:
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: of a redirect's odd URL
             if not self._complained:
                 self._complained = True
-                sys.stderr.write(f"{self._source.pool}: {self._source.url}: {error or type(error).__name__}\n")
+                told = f"{self._source.pool}: {self._source.url}: {error or type(error).__name__}\n"
+                sys.stderr.write(secrets.mask(told))
             return
         at_ns = (before_ns + clock.monotonic_ns()) // 2
         self._out.write(msgspec.json.encode(Sample(at_ns, self._index, values)) + b"\n")
@@ -260,11 +206,12 @@ class Sampler:
 def main(words: list[str]) -> None:
     """Sample at whole seconds of our own until TERM; once more at the end. Whoever is too slow is not waited for."""
     die_with_parent()
+    pages = msgspec.json.decode(os.environ.pop(PAGES_VARIABLE), type=list[str])
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     with Path(words[0]).open("ab", buffering=0) as out:  # a line is one write
-        samplers = [Sampler(index, source, out, over) for index, source in enumerate(sources_of(words[1:]))]
+        samplers = [Sampler(index, source, out, over) for index, source in enumerate(sources_of(pages))]
         _until(PATIENCE_S, [sampler.first.wait for sampler in samplers])
         announce_ready()
         over.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 import loadtest
-from loadtest import clock
+from loadtest import clock, secrets
 from loadtest.target import Measurement, OnProgress, Target
 from metrics import rundir
 from metrics.records import RecordTable
@@ -35,7 +35,7 @@ def record(
 def begin(schedule: Schedule, info: RunInfo, directory: Path) -> None:
     """Write what is planned, and be sure that it is on the disk before the first request leaves."""
     schedule.save(directory / rundir.SCHEDULE)
-    rundir.write_info(directory, info)
+    rundir.write_info(directory, _masked(info))
     rundir.sync_plan(directory)
 
 
@@ -44,7 +44,7 @@ def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
     rundir.write_table(directory, measurement.table)
     stopped = measurement.stopped_at_s
     info = msgspec.structs.replace(
-        info,
+        _masked(info),
         state="complete" if stopped is None else "partial",
         stopped_at_s=stopped,
         stop_reason=measurement.stop_reason,
@@ -52,6 +52,11 @@ def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
     )
     rundir.write_info(directory, info)
     return Run(info, measurement.table)
+
+
+def _masked(info: RunInfo) -> RunInfo:
+    """The same without a secret: what was asked for and what the server told are texts from outside."""
+    return msgspec.json.decode(secrets.masked_json(info), type=RunInfo)
 
 
 def with_cache_hits(server: dict[str, Scalar], table: RecordTable) -> dict[str, Scalar]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 import msgspec
 
-from loadtest.config import without_secret
+from loadtest import secrets
 from loadtest.deployment import Deployment
 from loadtest.errors import TargetError, UsageError
 from loadtest.launch import Ensemble, Part, Seconds, ports_in, supervised
@@ -249,7 +249,8 @@ def launched(path: Path, chosen: Mapping[str, str], settings: LoadSettings, opti
     """The side that a launch file describes."""
     file = read_launch_file(path, chosen)
     values = {key: str(value) for key, value in file.set.items()}
-    label = " ".join([path.stem, *(without_secret(f"{key}={value}") for key, value in chosen.items())])
+    _hold_secrets(file)
+    label = " ".join([path.stem, *(secrets.without_secret(f"{key}={value}") for key, value in chosen.items())])
     if file.deployment:
         deployment = Deployment.parse(_filled(file.deployment, values))
         return BundledSide(label, deployment, settings, options.api, options.model or file.model)
@@ -259,6 +260,14 @@ def launched(path: Path, chosen: Mapping[str, str], settings: LoadSettings, opti
     asked = replace(options, model=options.model or file.model)
     asked.endpoint(_filled(file.url, values))  # so is an option that no request could be made with
     return LaunchedSide(label, file, settings, asked)
+
+
+def _hold_secrets(file: LaunchFile) -> None:
+    """What the file and `--set` call a secret: the servers' logs, which we keep, may print it."""
+    parts: list[LaunchFile | Part] = [file, *file.before]
+    for part in parts:
+        secrets.hold_command(part.command)
+    secrets.hold(*(text for table in (file.set, *(part.env for part in parts)) for text in secrets.secrets_in(table)))
 
 
 def _command_and_env(part: LaunchFile | Part, values: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

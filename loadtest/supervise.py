@@ -30,8 +30,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from loadtest import clock
-from loadtest.errors import TargetError
+from loadtest import clock, secrets
+from loadtest.errors import TargetError, UsageError
 
 PARENT_VARIABLE = "GOODPUT_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
@@ -65,8 +65,8 @@ def die_with_parent() -> None:
 
 def announce_ready(**facts: object) -> None:
     """Write the readiness line, `{"ready": true, ...facts}`, to stdout; call once, when all is set up."""
-    sys.stdout.write(msgspec.json.encode({"ready": True, **facts}).decode() + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode({"ready": True, **facts}) + b"\n")  # UTF-8, whatever stdout's is
+    sys.stdout.buffer.flush()
 
 
 def ask_for_death_signal() -> bool:
@@ -88,7 +88,14 @@ def _watch_parent(parent: int) -> None:
 @contextlib.contextmanager
 def log_folder(prefix: str) -> Iterator[Path]:
     """A folder for the logs of servers that belong to no run; it stays when an error, which names a log, leaves it."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        raise UsageError(
+            f"there is no folder for a server's log: {error.strerror}",
+            hint="set TMPDIR to a folder that you may write to",
+            code="no_temporary_folder",
+        ) from None
     try:
         yield folder
     except Exception:
@@ -188,6 +195,7 @@ class Server:
                 process.wait(self._stop_timeout_s)
         self._signal_group(signal.SIGKILL)  # also what the child left behind
         process.wait()
+        secrets.masked_file(self.log)  # a server may print the key it was given, or was sent
         if process.stdout is not None:
             process.stdout.close()
 
@@ -196,7 +204,7 @@ class Server:
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             text = file.read().decode(errors="replace")
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        return secrets.mask("\n".join([line for line in text.splitlines() if line.strip()][-lines:]))
 
     def died(self) -> TargetError:
         """The error to raise when the child ended although it was still needed."""

@@ -22,7 +22,7 @@ from metrics.stats import defined
 
 PROBES = "probes.npz"
 HISTOGRAMS = ("ttft", "queue", "prefill", "transfer", "decode_pending", "decode", "e2e")
-GAUGES = ("running", "waiting", "kv_usage")
+GAUGES = ("running", "waiting", "kv_usage", "kv_usage_highest")
 COUNTERS = (
     *("preemptions", "prefix_hits", "prompt_tokens", "output_tokens", "transferred_bytes"),
     *(f"{name}{suffix}" for name in HISTOGRAMS for suffix in ("_sum", "_count")),
@@ -134,12 +134,19 @@ def compare(run: Run, probes: Probes) -> list[Comparison]:
         ("requests running, peak", "", None, [probes.peak(i, "running") for i in sources]),
         ("requests waiting, peak", "", None, [probes.peak(i, "waiting") for i in sources]),
         ("KV cache used, peak", "share", None, [probes.peak(i, "kv_usage") for i in sources]),
+        ("KV cache used, fullest engine", "share", None, [_fullest(probes, i) for i in sources]),
     ]
     return [
         Comparison(quantity=name, unit=unit, client=client, servers=dict(zip(probes.sources, told, strict=True)))
         for name, unit, client, told in lines
         if any(value is not None for value in told)
     ]
+
+
+def _fullest(probes: Probes, source: int) -> float | None:
+    """Highest share of one engine, where a page speaks for several: their mean hides it."""
+    highest = probes.peak(source, "kv_usage_highest")
+    return None if highest == probes.peak(source, "kv_usage") else highest
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

@@ -149,6 +149,7 @@ def of_gate(found: GateReport | None) -> list[Box]:
     return [
         *(Box("invalid", r.code, f"{r.side}: {r.message}", *REMEDIES.get(r.code, ("", ""))) for r in found.invalid),
         *(Box("warning", "", warning) for warning in found.warnings),
+        *(Box("hint", "", f"Left out: {rule.rule} ({rule.why}).") for rule in found.left_out),
         *(Box("hint", "", advice) for advice in found.advice),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as Xml
 
+from metrics.gate.defaults import LeftOut
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
 from reports import gate_words as words
@@ -15,7 +16,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def render_junit(report: GateReport) -> str:
     """The document; FAIL is a failure, INVALID an error of every rule, INCONCLUSIVE what the gate makes of it."""
     suites = Xml.Element("testsuites", name="goodput gate")
-    cases = [_case(report, result) for result in report.rules]
+    cases = [*(_case(report, result) for result in report.rules), *map(_left_out, report.left_out)]
     kinds = [case[-1].tag for case in cases]
     suite = Xml.SubElement(
         suites,
@@ -68,6 +69,12 @@ def _case(report: GateReport, result: RuleResult) -> Xml.Element:
             Xml.SubElement(case, "failure", type="INCONCLUSIVE", message=_clean(told)).text = _clean(told)
         else:
             Xml.SubElement(case, "skipped", message=_clean(told))
+    return case
+
+
+def _left_out(rule: LeftOut) -> Xml.Element:
+    case = Xml.Element("testcase", name=_clean(rule.rule), classname="goodput.gate", time="0")
+    Xml.SubElement(case, "skipped", message=_clean(f"left out: {rule.why}"))
     return case
 
 

@@ -16,6 +16,7 @@ def render_markdown(report: GateReport, most_bytes: int = MOST_BYTES) -> str:
     lines = [f"## {mark} goodput gate: {report.verdict}", "", _safe(report.sentence + words.outcome(report)), ""]
     lines += [f"- **{reason.code}** ({reason.side}): {_safe(reason.message)}" for reason in report.invalid]
     lines += [f"- warning: {_safe(warning)}" for warning in report.warnings]
+    lines += [f"- left out: {_safe(rule.rule)} ({_safe(rule.why)})" for rule in report.left_out]
     lines += ["", "| rule | baseline | candidate | effect | interval | margin | verdict | by |"]
     lines += ["| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
     for result in report.rules:

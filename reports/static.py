@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from metrics.cachefolder import cache_folder
+
 VEGA_LITE = "6.4"
 _WHOLE = "\n/* whole */"  # a file that was cut off lacks it
 # The page names each chart to assistive technology itself; Vega's name for every mark would only be weight.
@@ -24,7 +26,10 @@ def vega_bundle() -> str:
 
     Making it takes seconds and 130 MB, so it is kept in the user's cache folder for each version it comes from.
     """
-    kept = cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    folder = cache_folder()
+    if folder is None:
+        return _make_bundle() + _WHOLE
+    kept = folder / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         text = kept.read_text(encoding="utf-8")
         if text.endswith(_WHOLE):
@@ -33,11 +38,6 @@ def vega_bundle() -> str:
     with suppress(OSError):  # a cache that cannot be written is no reason to fail
         _keep(kept, text)
     return text
-
-
-def cache_folder() -> Path:
-    """Where this program may keep what it can make again: below $XDG_CACHE_HOME or ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goodput"
 
 
 def _make_bundle() -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 80
+NARROWEST, WIDEST = 40, 100
 BAR = 44  # characters of the attainment bar
 CHART = 40  # of a small chart
 SIGNS = {"valid": ("✓", "green"), "warning": ("!", "yellow"), "invalid": ("✗", "bold red")}
@@ -37,7 +38,8 @@ def console(file: IO[str] | None = None, *, width: int | None = None) -> Console
     from rich.console import Console
 
     made = Console(file=file, highlight=False, width=width)
-    return made if width or made.width <= 100 else Console(file=file, highlight=False, width=100)
+    fitting = min(max(made.width, NARROWEST), WIDEST)  # a terminal may say that it is 0 wide
+    return made if width or made.width == fitting else Console(file=file, highlight=False, width=fitting)
 
 
 def paragraph(text: str, console: Console, style: str = "") -> Text:

@@ -40,6 +40,8 @@ def render_gate(report: GateReport, console: Console) -> None:
         console.print(Text(f"  {reason.code} ({reason.side}): {printable(reason.message)}", style="red"))
     for warning in report.warnings:
         console.print(paragraph(f"  ! {printable(warning)}", console, "yellow"))
+    for rule in report.left_out:
+        console.print(paragraph(f"  left out: {rule.rule} ({rule.why})", console, "dim"))
     console.print()
     console.print(rules_table(report.rules))
     console.print()

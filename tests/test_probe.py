@@ -14,68 +14,10 @@ import pytest
 from loadtest import clock
 from loadtest.cli.main import run as goodput
 from loadtest.errors import UsageError
-from loadtest.probe import NAMES, Probing, Source, page_values, sources_of
+from loadtest.probe import Probing, Source, sources_of
 from loadtest.supervise import Server
 from metrics import probes as stored
 from metrics.probes import METRICS, Probes
-
-VLLM = """# HELP vllm:num_requests_running Number of requests.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="a b}c"} 3.0
-vllm:num_requests_running{engine="1",model_name="x"} 2.0
-vllm:time_to_first_token_seconds_sum{engine="0"} 1.5
-vllm:time_to_first_token_seconds_count{engine="0"} 6.0
-vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001"} 0.0
-vllm:kv_cache_usage_perc{engine="0"} NaN
-vllm:num_preemptions_created{engine="0"} 1.7e+09
-vllm:num_preemptions_total{engine="0"} 1.2e1 1700000000000
-vllm:generation_tokens_total{model_name="a\\"}"} 7.0 # {trace_id="x"} 0.67 1700000000
-broken line
-"""
-
-
-def test_a_page_in_our_names() -> None:
-    """Engines are added up; NaN, other metrics and damaged lines are no values; a time stamp or an example behind one
-    is none."""
-    expected = {"running": 5.0, "ttft_sum": 1.5, "ttft_count": 6.0, "preemptions": 12.0, "output_tokens": 7.0}
-    assert expected == page_values(VLLM)
-
-
-def test_llama_cpps_page() -> None:
-    """Its names, without labels."""
-    assert {"running": 1.0, "waiting": 4.0} == page_values(
-        "llamacpp:requests_processing 1\nllamacpp:requests_deferred 4\n"
-    )
-
-
-def test_vllm_routers_page() -> None:
-    """Lines of a recording (0.1.17): a summary whose quantiles are no samples, a histogram, gauges."""
-    page = """# TYPE vllm_router_processed_requests_total counter
-vllm_router_processed_requests_total{worker="http://127.0.0.1:8202"} 41
-vllm_router_pd_active_decode_requests{worker="http://127.0.0.1:8202",rank="aggregate"} 2
-vllm_router_pd_active_decode_requests{worker="http://127.0.0.1:8203",rank="aggregate"} 1
-vllm_router_pd_pending_decode_requests{worker="http://127.0.0.1:8202",rank="aggregate"} 0
-vllm_router_pd_decode_pending_seconds{quantile="0.5"} 0.22248401781300214
-vllm_router_pd_decode_pending_seconds_sum 56.001921972000005
-vllm_router_pd_decode_pending_seconds_count 40
-vllm_router_pd_request_duration_seconds_bucket{route="/v1/completions",le="0.001"} 0
-vllm_router_pd_request_duration_seconds_sum{route="/v1/completions"} 60.5
-vllm_router_pd_request_duration_seconds_count{route="/v1/completions"} 40
-"""
-    assert {
-        "running": 3.0,
-        "waiting": 0.0,
-        "decode_pending_sum": 56.001921972000005,
-        "decode_pending_count": 40.0,
-        "e2e_sum": 60.5,
-        "e2e_count": 40.0,
-    } == page_values(page)
-
-
-def test_every_name_has_a_column() -> None:
-    """What is read can be stored."""
-    columns = {name.removesuffix("_sum").removesuffix("_count") for name in METRICS}
-    assert columns == set(NAMES)
 
 
 @pytest.mark.parametrize(

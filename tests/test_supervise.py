@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loadtest import clock
-from loadtest.errors import TargetError
-from loadtest.supervise import Server, python_module
+from loadtest.errors import TargetError, UsageError
+from loadtest.supervise import Server, log_folder, python_module
 
 ROOT = Path(__file__).parents[1]
 CHILD = "from loadtest.supervise import announce_ready, die_with_parent; import signal, sys, os, subprocess\n"
@@ -175,3 +175,14 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
 def test_python_module_runs_this_interpreter_deaf_to_the_current_directory() -> None:
     """`-P` keeps a `metrics/` folder in the current directory from shadowing ours."""
     assert [sys.executable, "-P", "-m", "a.b", "--x"] == python_module("a.b", "--x")
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence, where a server's log would have had no place."""
+
+    def nowhere(**_: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    with pytest.raises(UsageError, match="no folder for a server's log: No usable"), log_folder("x"):
+        pass

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from loadtest.pairs import Replay
     from loadtest.sides import Side, StoredSide
-    from metrics.compare import RunSet
+    from metrics.compare import Comparison, RunSet
     from metrics.rundir import Run
     from metrics.slo import SLO
 
@@ -172,25 +172,31 @@ def _names(sides: Sequence[Side | StoredSide]) -> list[str]:
     return distinct(short_names([side.label for side in sides]))
 
 
-def _publish(given: dict[str, Any], found: Any, sets: list[RunSet], folders: Sequence[Path]) -> int:
+def _publish(given: dict[str, Any], found: Comparison, sets: list[RunSet], folders: Sequence[Path]) -> int:
     """comparison.json and a page where there is a folder for them; INVALID is an exit code, never a guess.
 
     `folders` are those of the first runs, where their servers' metrics lie.
     """
     from loadtest.cli import output
-    from reports.page import render_html
-    from reports.pages import comparison_page
     from reports.text import console
     from reports.text_gate import render_comparison
 
     if given["out"] is not None:
         given["out"].mkdir(parents=True, exist_ok=True)
         output.write_json(given["out"] / COMPARISON, found)
-        firsts = [(side.label, side.runs[0]) for side in sets]
-        seen = output.views(firsts, [side.summaries[0] for side in sets], sets[0].slo, folders=folders)
-        output.write_page(given["out"] / output.REPORT, render_html(comparison_page(found, seen)))
+        output.draw_page(given["out"] / output.REPORT, lambda: _page(found, sets, folders))
     if given["json"]:
         output.print_json(found)
     else:
         render_comparison(found, console(), definitions=given["definitions"])
     return ExitCode.INVALID if found.invalid else ExitCode.OK
+
+
+def _page(found: Comparison, sets: list[RunSet], folders: Sequence[Path]) -> str:
+    from loadtest.cli import output
+    from reports.page import render_html
+    from reports.pages import comparison_page
+
+    firsts = [(side.label, side.runs[0]) for side in sets]
+    seen = output.views(firsts, [side.summaries[0] for side in sets], sets[0].slo, folders=folders)
+    return render_html(comparison_page(found, seen))

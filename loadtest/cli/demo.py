@@ -113,23 +113,22 @@ def _publish(shown: list[Shown], slo: SLO, directory: Path, *, as_json: bool) ->
         output.write_summary(directory / one.label, one.summary)
     document = _document(shown, decision)
     output.write_json(directory / "demo.json", document)
-    runs = [(one.label, one.run) for one in shown]
-    page = output.page(
-        "goodput demo",
-        runs,
-        [one.summary for one in shown],
-        slo,
-        decision,
-        [one.predicted for one in shown],
-        _sweeps(shown, slo),
-    )
-    output.write_page(directory / output.REPORT, page)
+    drawn = output.draw_page(directory / output.REPORT, lambda: _page(shown, slo, decision))
     if as_json:
         output.print_json(document)
     else:
         output.print_decision(decision)
-    click.echo(f"report: {directory / output.REPORT}", err=True)
+    if drawn:
+        click.echo(f"report: {directory / output.REPORT}", err=True)
     return ExitCode.OK
+
+
+def _page(shown: list[Shown], slo: SLO, decision: Decision) -> str:
+    from loadtest.cli import output
+
+    runs, summaries = [(one.label, one.run) for one in shown], [one.summary for one in shown]
+    predicted = [one.predicted for one in shown]
+    return output.page("goodput demo", runs, summaries, slo, decision, predicted, _sweeps(shown, slo))
 
 
 def _sweeps(shown: list[Shown], slo: SLO) -> list[Sweep]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loadtest.cli import load_options, options
+from loadtest.cli import gate_rules, load_options, options
 from loadtest.cli.load_options import load_options as with_load_options
 from loadtest.cli.options import RULE
 from loadtest.errors import ExitCode, GoodputError, UsageError
@@ -17,6 +16,7 @@ from loadtest.errors import ExitCode, GoodputError, UsageError
 if TYPE_CHECKING:
     from loadtest.pairs import Pairs, Probe
     from loadtest.sides import Side, StoredSide
+    from metrics.gate.defaults import LeftOut
     from metrics.gate.noise import NoiseFloor
     from metrics.gate.report import GateReport, Plan
     from metrics.gate.rules import Rule
@@ -113,51 +113,18 @@ def _bisect(judge: Callable[[], int]) -> int:
 
 
 def _run(context: click.Context, given: dict[str, Any]) -> int:
-    from metrics.gate.rules import parse_rules
-
     options.require_writable(given["junit"], given["summary"], given["openmetrics"])
     slo = options.parse_slo(given["slo"])
-    rules = parse_rules(_rule_texts(given, slo))
-    _check_rungs(rules, ladder=given["ladder"])
+    asked = gate_rules.asked_rules(given, slo)
     baseline, candidate = _sides(given, slo)
     with load_options.fresh_folder(given["out"] or load_options.default_folder("gates")) as directory:
         probe, rate = _probe(context, given, slo, baseline, candidate)
+        rules, left_out = (asked, []) if asked else gate_rules.default_rules(slo, baseline, probe)
         if given["noise_floor"]:
             return _noise(given, baseline, probe, rules, directory)
-        report = _judge(context, given, _pairs(given, baseline, candidate, probe, directory), rules, rate)
+        pairs = _pairs(given, baseline, candidate, probe, directory)
+        report = _judge(context, pairs, _plan(given, pairs, rules, left_out), rate)
         return _publish(given, report, directory)
-
-
-def _rule_texts(given: dict[str, Any], slo: SLO | None) -> list[str]:
-    """The rules asked for, or the defaults of what is measured."""
-    from loadtest.ladder import RULES
-    from metrics.gate.rules import DEFAULT_RULES
-
-    named = [re.split(r"\W", text.strip())[0] for text in given["rules"]]
-    if ("goodput" in named) != bool(given["metric"]) and given["rules"]:
-        raise UsageError("rules on goodput and --metric goodput belong together", code="metric_goodput")
-    if given["metric"] and given["ladder"]:
-        raise UsageError("--ladder and --metric goodput are different gates", code="one_of")
-    judged = [*filter(None, [given["metric"]]), *(name for name in named if name in ("attainment", "slo_throughput"))]
-    if slo is None and judged:
-        raise UsageError(f"{judged[0]} is defined by an SLO", hint="give --slo", code="no_slo")
-    if given["rules"]:
-        return list(given["rules"])
-    if given["metric"]:
-        return ["goodput drop < 5%"]
-    if given["ladder"]:
-        return list(RULES)
-    return [text for text in DEFAULT_RULES if slo is not None or not text.startswith("attainment")]
-
-
-def _check_rungs(rules: list[Rule], *, ladder: bool) -> None:
-    """A ladder measures its rungs and failures, everything else no rung."""
-    wrong = next(
-        (rule for rule in rules if ("@" in rule.key) != ladder and not (ladder and rule.key == "failed")), None
-    )
-    if wrong is not None:
-        what = "the ladder measures rungs only" if ladder else "rungs are measured with --ladder"
-        raise UsageError(f"{what} (rule {wrong.text!r})", hint="a rung is tpot@8.p50 or ttft@2048.p50", code="bad_rule")
 
 
 def _sides(given: dict[str, Any], slo: SLO | None) -> tuple[Side | StoredSide, Side | StoredSide]:
@@ -252,13 +219,10 @@ def _told(name: str, number: int, sample: Sample) -> None:
     click.echo("  ".join(parts + [f"INVALID {finding.code}" for finding in unsound[:1]]), err=True)
 
 
-def _judge(
-    context: click.Context, given: dict[str, Any], pairs: Pairs, rules: list[Rule], rate: float | None
-) -> GateReport:
+def _judge(context: click.Context, pairs: Pairs, plan: Plan, rate: float | None) -> GateReport:
     from loadtest import clock
     from loadtest.pairs import run_gate
 
-    plan = _plan(given, pairs, rules)
     least, most = (pairs.expected_minutes(plan.looks[at]) for at in (0, -1))
     if most:
         click.echo(
@@ -273,7 +237,7 @@ def _judge(
     )
 
 
-def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule]) -> Plan:
+def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule], left_out: list[LeftOut]) -> Plan:
     from metrics.gate.noise import refusals
     from metrics.gate.report import Plan
     from reports.text_gate import refused_words
@@ -283,9 +247,8 @@ def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule]) -> Plan:
     both_stored = pairs.limit is not None and not pairs.expected_minutes(1)
     if both_stored and looks == [3, 5, 8, 12]:
         looks = [max(pairs.limit or 1, 1)]  # nothing can be added, so there is one look at all of them
-    if looks == [1]:
-        return Plan(rules=rules, looks=looks, on_inconclusive=given["on_inconclusive"], mode="one_pair", floor=floor)
-    if floor is not None and (refused := refusals(rules, floor)):
+    quick = looks == [1]
+    if not quick and floor is not None and (refused := refusals(rules, floor)):
         raise UsageError(
             "the noise cannot carry these margins", hint="\n         ".join(map(refused_words, refused)), code="noise"
         )
@@ -293,8 +256,9 @@ def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule]) -> Plan:
         rules=rules,
         looks=looks,
         on_inconclusive=given["on_inconclusive"],
-        mode="ladder" if given["ladder"] else "pairs",
+        mode="one_pair" if quick else "ladder" if given["ladder"] else "pairs",
         floor=floor,
+        left_out=left_out,
     )
 
 
@@ -318,6 +282,7 @@ def _noise(given: dict[str, Any], baseline: Side | StoredSide, probe: Probe, rul
     from loadtest.cli import output
     from loadtest.errors import InvalidError
     from metrics.gate.comparable import reasons
+    from metrics.gate.defaults import judged_rules
     from metrics.gate.noise import noise_floor, refusals
     from reports.text import console
     from reports.text_gate import render_noise
@@ -325,7 +290,7 @@ def _noise(given: dict[str, Any], baseline: Side | StoredSide, probe: Probe, rul
     pairs = _pairs(given, baseline, baseline, probe, directory)
     for _ in range(given["noise_floor"]):
         pairs.add()
-        if found := reasons(pairs.pairs, rules):
+        if found := reasons(pairs.pairs, judged_rules(rules, pairs.pairs)[0]):
             raise InvalidError(f"the noise floor is not valid: {found[0].message}", code=found[0].code)
     created = clock.utc_now().isoformat(timespec="seconds")
     floor = noise_floor(pairs.pairs, rules, server_minutes=pairs.server_s / 60, created_at=created)
@@ -342,13 +307,11 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
     """gate.json and what else was asked for; the exit code."""
     from loadtest.cli import output
     from metrics.gate.exits import bisect_code, exit_code
-    from reports.page import render_html
-    from reports.pages import gate_page
     from reports.text import console
     from reports.text_gate import render_gate
 
     output.write_json(directory / GATE, report)
-    output.write_page(directory / GATE_PAGE, render_html(gate_page(report)))
+    output.draw_page(directory / GATE_PAGE, lambda: _page(report))
     _write_formats(given, report)
     if given["json"]:
         output.print_json(report)
@@ -359,6 +322,13 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
         click.echo("goodput: stopped by the user; a gate that was stopped decides nothing", err=True)
         return ExitCode.INTERRUPTED
     return bisect_code(report) if given["bisect"] else exit_code(report)
+
+
+def _page(report: GateReport) -> str:
+    from reports.page import render_html
+    from reports.pages import gate_page
+
+    return render_html(gate_page(report))
 
 
 def _write_formats(given: dict[str, Any], report: GateReport) -> None:

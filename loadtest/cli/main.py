@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import os
 import signal
 import sys
-import tempfile
-import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from loadtest import __version__
+from loadtest import __version__, secrets
+from loadtest.cli import bug
 from loadtest.errors import ExitCode, GoodputError
 
 PACKAGES = ("loadtest", "workloads", "metrics", "reports")
@@ -64,23 +64,27 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: runs the command and leaves with its exit code."""
+    from loadtest.cli import streams
+
     words = sys.argv[1:] if arguments is None else arguments
+    stdout_failed = streams.install()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # `kill` is as clean as Ctrl-C: servers are stopped
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run(words)
+    if (error := stdout_failed()) is not None:
+        click.echo(f"goodput: stdout could not take all that was printed: {error.strerror}", err=True)
+        code = code or ExitCode.USAGE
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C while we leave: no traceback
     sys.exit(code)
 
 
 def run(words: list[str]) -> int:
     """Run one command line; its exit code. Errors are printed here and nowhere else."""
+    secrets.forget()
     try:
         check_installation()
         result = cli.main(words, prog_name="goodput", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK
-    except BrokenPipeError:  # `goodput ... | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except (Exception, KeyboardInterrupt) as error:
         return _report(error, as_json="--json" in words)
 
@@ -104,6 +108,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
     from reports.numbers import printable
 
     code, name, message, hint = _described(error)
+    message, hint = secrets.mask(message), secrets.mask(hint)
     if as_json:
         _print_json({"error": {"code": name, "message": message, "hint": hint}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -126,9 +131,12 @@ def _described(error: BaseException) -> tuple[int, str, str, str]:
         return ExitCode.USAGE, "usage", error.format_message(), _usage_hint(error)
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return ExitCode.INTERRUPTED, "interrupted", "stopped", ""
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        return ExitCode.USAGE, "unusable_file", f"{place}{error.strerror}", "check the path, its rights and the disk"
     if _is_user_error(error):
         return ExitCode.USAGE, error.code, error.message, error.hint  # type: ignore[attr-defined]
-    return ExitCode.INTERNAL, "internal", _bug(error), "please report it with that file"
+    return ExitCode.INTERNAL, "internal", bug.told(error), "please report it with that file"
 
 
 def _usage_hint(error: click.ClickException) -> str:
@@ -143,17 +151,6 @@ def _is_user_error(error: BaseException) -> bool:
         if loaded is not None and isinstance(error, getattr(loaded, name)):
             return True
     return False
-
-
-def _bug(error: BaseException) -> str:
-    """Write the traceback where it can be found, and say so."""
-    text = "".join(traceback.format_exception(error))
-    if os.environ.get("GOODPUT_DEBUG"):
-        return f"a bug in this program\n{text}"
-    descriptor, path = tempfile.mkstemp(prefix="goodput-", suffix=".traceback.txt")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    return f"a bug in this program: {type(error).__name__}: {error}; its traceback is in {path}"
 
 
 def _print_json(document: dict[str, Any]) -> None:

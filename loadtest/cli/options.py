@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import click
 from click.core import ParameterSource
 
-from loadtest import config
+from loadtest import config, secrets
 from loadtest.errors import UsageError
 
 COMMANDS = (
@@ -59,7 +59,6 @@ HEADINGS = {
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h)")
-_SECRET = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
 class DurationType(click.ParamType[float]):
@@ -182,7 +181,7 @@ class Command(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Read the file before the flags are parsed, so that it only fills what they leave open."""
-        path = config.find_file(Path.cwd(), os.environ)
+        path = config.find_file(_here(), os.environ)
         if path is not None and self.name:
             document = config.read_file(path, COMMANDS)
             nested = parent is not None and parent.parent is not None  # `goodput trace info` reads [trace]
@@ -190,6 +189,13 @@ class Command(click.Command):
             names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
             extra["default_map"] = config.settings_of(path, document, section, names)
         return super().make_context(info_name, args, parent, **extra)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory is no longer there", hint="cd somewhere else", code="no_cwd") from None
 
 
 def resolved(context: click.Context) -> MutableMapping[str, Any]:
@@ -210,7 +216,7 @@ def command_line(context: click.Context, **pinned: str) -> list[str]:
         name = option.name or ""
         value = context.params.get(name)
         if isinstance(option, click.Argument) and value is not None:
-            words += [str(value)] if option.nargs == 1 else map(str, value)
+            words += map(secrets.mask, [str(value)] if option.nargs == 1 else map(str, value))
         if name in pinned or name in ("out", "json", "dry_run") or not isinstance(option, click.Option):
             continue
         if context.get_parameter_source(name) is ParameterSource.DEFAULT or value is None:
@@ -231,21 +237,19 @@ def _words(option: click.Option, name: str, value: Any) -> list[str]:
         return [flag, f"{value:g}s"]
     if isinstance(value, tuple) and option.nargs == 1:  # one word that was read as several numbers
         return [flag, ",".join(map(str, value))]
-    return [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    return [flag, f"{value:g}" if isinstance(value, float) else secrets.mask(str(value))]
 
 
 def _recorded(name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_black_out(name, "=".join(item) if isinstance(item, tuple) else str(item)) for item in value]
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+    return value if value is None or isinstance(value, (int, float, bool)) else secrets.mask(str(value))
 
 
 def _black_out(name: str, text: str) -> str:
     """A header, or a value for a launch file or the body, that may be a secret keeps its name only."""
-    if name in ("set_", "extra_body"):
-        return config.without_secret(text)
-    head, colon, _ = text.partition(":")
-    return f"{head}: ***" if name == "header" and colon and _SECRET.search(head) else text
+    known = {"header": secrets.without_value, "set_": secrets.without_secret, "extra_body": secrets.without_secrets}
+    return known.get(name, secrets.mask)(text)
 
 
 def _origin(context: click.Context, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ def print_json(document: Any) -> None:
     """The one JSON document of a command on stdout."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    from loadtest import secrets
+
+    click.echo(msgspec.json.format(secrets.masked_json(document), indent=2))
 
 
 def print_columns(title: str, lines: Sequence[Sequence[str]]) -> None:
@@ -56,9 +58,10 @@ def write_json(path: Path, document: Any) -> None:
     """A JSON file, whole or not at all."""
     import msgspec
 
+    from loadtest import secrets
     from metrics.rundir import write_atomically
 
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    write_atomically(path, msgspec.json.format(secrets.masked_json(document), indent=2) + b"\n")
 
 
 def write_summary(directory: Path, summary: Summary) -> None:
@@ -116,4 +119,25 @@ def write_page(path: Path, html: str) -> None:
     """A report file, whole or not at all."""
     from metrics.rundir import write_atomically
 
-    write_atomically(path, html.encode())
+    write_atomically(path, html.encode(errors="replace"))
+
+
+def draw_page(path: Path, draw: Callable[[], str]) -> bool:
+    """Write the page that `draw` makes beside results that are on the disk already; whether it could be drawn.
+
+    A page is only a view: what stops it is said, and neither loses the results nor decides how the command ends.
+    """
+    from loadtest.cli.bug import told
+
+    try:
+        write_page(path, draw())
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+    except BaseException as error:
+        why = told(error)
+    else:
+        return True
+    click.echo(f"goodput: {path} could not be drawn: {why}\n         the results beside it are whole", err=True)
+    return False

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "text", "json", "csv", "jsonl", "openmetrics", "svg", "png", "peers", "block")
 FIGURES = "figures"
+FOR_PEOPLE = ("text", "peers", "block")
 # What other commands leave behind, besides run directories: file, and what can be made of it.
 RESULTS = {"search.json": "search", "plan.json": "plan", "comparison.json": "comparison", "gate.json": "gate"}
 
@@ -66,7 +67,7 @@ def report(
         return _figures(loaded.page(), format_, out or runs[0] / FIGURES)
     if format_ == "text" and out is None:
         return loaded.show()
-    _write(_lines(loaded, format_), out)
+    _write(_lines(loaded, format_), out, document=format_ not in FOR_PEOPLE)
     return ExitCode.OK
 
 
@@ -191,10 +192,20 @@ def _figures(page: PageData, kind: Any, folder: Path) -> int:
     return ExitCode.OK
 
 
-def _write(lines: Iterable[str], out: Path | None) -> None:
+def _print(lines: Iterable[str], *, document: bool) -> None:
+    """What people read in the terminal's encoding; what programs read in UTF-8, whatever the terminal's is."""
+    if document:
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(line.encode(errors="replace") for line in lines)
+        sys.stdout.buffer.flush()
+    else:
+        sys.stdout.writelines(lines)
+
+
+def _write(lines: Iterable[str], out: Path | None, *, document: bool) -> None:
     """To a file, whole or not at all, or to stdout."""
     if out is None:
-        sys.stdout.writelines(lines)
+        _print(lines, document=document)
         return
     temporary = out.with_name(out.name + ".tmp")
     try:
@@ -244,9 +255,9 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
     if format_ in ("svg", "png"):
         return _figures(page, format_, out or path.parent / FIGURES)
     if format_ == "json":
-        _write([_as_json(found)], out)
+        _write([_as_json(found)], out, document=True)
     elif format_ == "openmetrics" and kind == "gate":
-        _write([render_openmetrics(found)], out)
+        _write([render_openmetrics(found)], out, document=True)
     else:
         raise UsageError(
             f"a {kind} has no form {format_}", hint="it has html, json, svg and png; its runs have all", code="no_form"

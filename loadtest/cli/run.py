@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from metrics.runinfo import RunInfo
     from metrics.slo import SLO
     from metrics.summary import Summary
+    from reports.page import RunView
     from workloads.trace import Trace
 
 APIS = ("completions", "chat", "llamacpp", "ollama", "ollama-chat")
@@ -295,8 +296,6 @@ def _publish(
     """summary.json and report.html into the run directory, the result to stdout."""
     from loadtest.cli import output
     from metrics.summary import summarise
-    from reports.page import render_html
-    from reports.pages import runs_page
 
     summary = summarise(finished, slo)
     output.write_summary(directory, summary)
@@ -306,9 +305,16 @@ def _publish(
         output.print_json(summary)
     else:
         output.print_summary(summary, seen[0].bins)
-    output.write_page(directory / output.REPORT, render_html(runs_page(finished.info.name, seen)))
-    click.echo(f"report: {directory / output.REPORT}", err=True)
+    if output.draw_page(directory / output.REPORT, lambda: _page(finished.info.name, seen)):
+        click.echo(f"report: {directory / output.REPORT}", err=True)
     return summary
+
+
+def _page(name: str, seen: list[RunView]) -> str:
+    from reports.page import render_html
+    from reports.pages import runs_page
+
+    return render_html(runs_page(name, seen))
 
 
 def _exit_code(summary: Summary, died: TargetError | None) -> int:

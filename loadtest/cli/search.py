@@ -248,8 +248,6 @@ def _tell(label: str, attempt: Attempt, estimate: float) -> None:
 
 def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> int:
     from loadtest.cli import output
-    from reports.page import render_html
-    from reports.pages import search_page
     from reports.text import console
     from reports.text_search import render_search
 
@@ -257,7 +255,7 @@ def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> in
         output.print_json(report)
     else:
         render_search(report, console())
-    output.write_page(directory / PAGE, render_html(search_page(report)))
+    output.draw_page(directory / PAGE, lambda: _page(report))
     click.echo(f"search: {directory}", err=True)
     if report.state == "partial":
         click.echo(f"goodput: stopped by the user; go on with --resume {directory}", err=True)
@@ -267,6 +265,13 @@ def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> in
         click.echo(f"goodput: the measurement is invalid: {', '.join(unsound)}", err=True)
         return ExitCode.INVALID
     return ExitCode.OK
+
+
+def _page(report: SearchReport) -> str:
+    from reports.page import render_html
+    from reports.pages import search_page
+
+    return render_html(search_page(report))
 
 
 def _suggest(given: dict[str, Any]) -> int:

@@ -55,10 +55,10 @@ def _require_servable(backend: str, text: str) -> None:
         )
 
 
-def _as_json(url: str, model: str, deployment: str) -> str:
+def _as_json(url: str, model: str, deployment: str) -> bytes:
     import msgspec
 
-    return msgspec.json.encode({"url": url, "model": model, "deployment": deployment}).decode()
+    return msgspec.json.encode({"url": url, "model": model, "deployment": deployment})
 
 
 def _as_text(url: str, model: str) -> str:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from loadtest import secrets
 from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import Address
 from loadtest.replay.dialects import DIALECTS, Api, Ask, Dialect
@@ -94,7 +95,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
             )
         base, found = _base_path(parts.path, api)
-        return Endpoint(
+        endpoint = Endpoint(
             scheme=parts.scheme,
             host=parts.hostname,
             port=port,
@@ -111,6 +112,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             path=_own_path(path),
             **_own_fields(found, extra_body, rename_field, drop_field),
         )
+        endpoint.hold_secrets()
+        return endpoint
+
+    def hold_secrets(self) -> None:
+        """Have this process mask what the headers, the path and the body say in secret, whoever writes it back."""
+        secrets.hold_headers(self.headers)
+        secrets.hold_query(self.path)
+        secrets.hold(*secrets.secrets_in(self.extra_body))
 
     @property
     def origin(self) -> str:
@@ -193,6 +202,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def api_key(self) -> str:
         """The key from its environment variable or file; "" when none was asked for."""
+        key = self._read_key()
+        secrets.hold(key)
+        return key
+
+    def _read_key(self) -> str:
         if self.api_key_env:
             key = os.environ.get(self.api_key_env, "")
             if not key:
@@ -200,7 +214,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             return _one_line(key)
         if self.api_key_file:
             try:
-                return _one_line(Path(self.api_key_file).read_text())
+                return _one_line(Path(self.api_key_file).read_text(encoding="utf-8-sig"))
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"the API key file cannot be read: {error}") from None
         return ""

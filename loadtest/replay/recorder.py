@@ -7,6 +7,7 @@ from math import nan
 import numpy as np
 from numpy.typing import NDArray
 
+from loadtest import secrets
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.flags import flags_of
 from loadtest.replay.rowpacker import Row, blank_row, pack
@@ -14,11 +15,12 @@ from loadtest.replay.stamps import ReadTimes
 from loadtest.replay.tally import Tally
 from loadtest.replay.texts import error_text
 from loadtest.replay.tokencount import TokenCount
-from metrics.journal import JournalWriter
+from metrics.journal import ERROR_CHARACTERS, JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
 from workloads.schedule import Schedule
 
 MAX_KEYS = 10  # of unknown places of text: a server has one or two
+_LOOKED_AT = 4 * ERROR_CHARACTERS  # of an error text: the journal keeps less, and a secret may lie across its end
 _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
 
 
@@ -37,7 +39,7 @@ class Recorder:
         row = self._begin(index)
         row["outcome"] = outcome
         row["done_s"] = self._seconds(now_ns)
-        self._journal.record(pack(row), error=error)
+        self._journal.record(pack(row), error=_masked(error))
 
     def finished(
         self, exchange: Exchange, times: ReadTimes, outcome: Outcome, phase: Phase, done_ns: int, error: str = ""
@@ -80,7 +82,7 @@ class Recorder:
         us = np.clip((events_ns - exchange.sent_ns + 500) // 1000, 0, _U4_MAX).astype("<u4")
         tokens = _tokens_per_event(count.events, count.output - count.hidden, count.first_event)
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
-        self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), error)
+        self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), _masked(error))
         self.tally.add(row)
 
     def flush(self) -> None:
@@ -122,6 +124,11 @@ class Recorder:
         if outcome != Outcome.OK:
             flags &= ~(Flag.EMPTY_OUTPUT | Flag.SHORT_OUTPUT | Flag.MISSING_DONE | Flag.MISSING_FINISH_REASON)
         return flags
+
+
+def _masked(error: str) -> str:
+    """What a server said, without a secret that it was sent and says again."""
+    return secrets.mask(error[:_LOOKED_AT]) if error else ""
 
 
 def _source(reads: int, kernel_reads: int) -> StampSource:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from loadtest import secrets
 from loadtest.errors import UsageError
 from loadtest.search.procedure import Measure
 from metrics.rundir import write_atomically
@@ -55,7 +56,7 @@ class Resumed:
 
 def write(directory: Path, report: SearchReport) -> None:
     """search.json, whole or not at all."""
-    write_atomically(directory / FILE, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    write_atomically(directory / FILE, msgspec.json.format(secrets.masked_json(report), indent=2) + b"\n")
 
 
 def read(directory: Path) -> SearchReport:

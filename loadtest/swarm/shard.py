@@ -23,6 +23,7 @@ REACTORS = ("hub", "epoll")
 
 def build(assignment: Assignment, on_request: OnRequest) -> Shard:
     """Everything a worker needs to start at a word; raises what reading the schedule or making files raises."""
+    assignment.endpoint.hold_secrets()
     schedule = Schedule.load(assignment.schedule_path)
     if not assignment.schedule:
         schedule = schedule.shard(assignment.worker, assignment.workers)

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from metrics.gate.comparable import Pair, Reason, reasons
+from metrics.gate.defaults import LeftOut, judged_rules
 from metrics.gate.looks import FEWEST_PAIRS, RuleResult, Verdict, evaluate, finite, overall
 from metrics.gate.noise import NoiseFloor, evaluate_one_pair, pairs_needed
 from metrics.gate.rules import Rule
@@ -60,6 +61,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[Reason]
     warnings: list[str]
     advice: list[str]
+    left_out: list[LeftOut] = []  # default rules that this workload cannot measure
     baseline: SideFacts
     candidate: SideFacts
     trace: str
@@ -89,6 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     on_inconclusive: OnInconclusive = "fail"
     mode: Mode = "pairs"
     floor: NoiseFloor | None = None
+    left_out: list[LeftOut] = []
 
 
 def results_of(plan: Plan, rules: Sequence[Rule], pairs: Sequence[Pair]) -> list[RuleResult]:
@@ -102,11 +105,12 @@ def decide(
     plan: Plan, pairs: Sequence[Pair], records: list[PairRecord], notes: Sequence[str] = (), **about: Any
 ) -> GateReport:
     """The report on these pairs; INVALID comes before any other verdict. `notes` join the warnings."""
-    invalid = reasons(pairs, plan.rules)
+    asked, unmeasured = judged_rules(plan.rules, pairs)
+    invalid = reasons(pairs, asked)
     if not pairs:
         invalid = [Reason(code="no_runs", side="both", message="There is no pair of runs to judge.")]
     # The guard against failures has no place where a run has no share of failures of its own, as in a search.
-    rules = [rule for rule in plan.rules if not rule.implied or any(rule.key in b.values for _, b in pairs)]
+    rules = [rule for rule in asked if not rule.implied or any(rule.key in b.values for _, b in pairs)]
     results = results_of(plan, rules, pairs)
     verdict: Verdict = "INVALID" if invalid else overall(results)
     base, cand = pairs[0] if pairs else (Sample(), Sample())
@@ -129,6 +133,7 @@ def decide(
         invalid=invalid,
         warnings=[*_warnings(pairs, results), *notes],
         advice=_advice(plan, rules, results) if verdict == "INCONCLUSIVE" else [],
+        left_out=[*plan.left_out, *unmeasured],
         looks=plan.looks,
         pairs=records,
         **{**facts, **about},

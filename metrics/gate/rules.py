@@ -75,6 +75,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     limit: float
     warn: bool = False  # printed, never fails the build
     implied: bool = False  # added by the gate, not asked for
+    default: bool = False  # of a gate that was given no rules
 
     @property
     def margin(self) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from altair.utils.schemapi import debug_mode
-
+from reports.figures import unchecked
 from reports.page import PageData, RunView
 from reports.sections.bills import bills_section
 from reports.sections.decision import goodput_section
@@ -26,8 +25,7 @@ MOST_DRAWN = 4  # runs in one chart or side by side: more cannot be told apart
 def sections(page: PageData) -> list[Section]:
     """All sections that have something to show."""
     runs = drawn(page)
-    # Altair would check every part of every chart against its schema; our tests do that, users need not wait for it.
-    with debug_mode(False):
+    with unchecked():
         made = [
             gate_section(page.gate),
             *comparison_sections(page.comparison),

@@ -60,6 +60,37 @@ def test_a_worse_deployment_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert "::error" not in printed.out
 
 
+def one_token_trace(folder: Path) -> str:
+    """Sixty prompts that are only to be classified."""
+    lines = [f"{n / 4},{100 + n % 7 * 50},1" for n in range(60)]
+    path = folder / "trace.csv"
+    path.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *lines]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_default_rules_are_those_the_workload_can_measure(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One token each: no rule on TPOT, which is said before, in gate.json and in every report; a rule on it that was
+    asked for makes the gate invalid."""
+    words = ["gate", "--baseline", SAME, "--candidate", SAME, "--virtual", "--slo", "ttft=500ms", "--pairs", "3"]
+    words += ["--trace", one_token_trace(elsewhere)]
+    assert ExitCode.OK == run([*words, "--out", "g", "--junit", "j.xml", "--summary", "s.md"])
+    why = "none of 48 requests asks for two tokens or more"
+    printed = capsys.readouterr()
+    assert f"left out: 'tpot.p90 rise < 5%': {why}\n" in printed.err
+    assert f"left out: tpot.p90 rise < 5% ({why})" in printed.out
+    document = json.loads((elsewhere / "g" / "gate.json").read_text())
+    assert [{"rule": "tpot.p90 rise < 5%", "why": why}] == document["left_out"]
+    assert "tpot.p90" not in [rule["metric"] for rule in document["rules"]]
+    for name in ("g/gate.html", "j.xml", "s.md"):
+        assert why in (elsewhere / name).read_text(encoding="utf-8")
+    assert ExitCode.INVALID == run([*words, "--rule", "tpot.p90 rise < 5%"])
+    # The stored runs say themselves what was asked of them.
+    stored = ["--baseline", "g/pair-01-baseline", "--candidate", "g/pair-01-candidate", "--slo", "ttft=500ms"]
+    run(["gate", *stored, "--out", "again"])
+    document = json.loads((elsewhere / "again" / "gate.json").read_text())
+    assert [why] == [rule["why"] for rule in document["left_out"]]
+
+
 @pytest.mark.parametrize(("candidate", "code"), [(SAME, 0), (WORSE, 1)])
 def test_bisect_says_good_and_bad(candidate: str, code: int) -> None:
     """0 and 1."""

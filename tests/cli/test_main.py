@@ -74,7 +74,7 @@ def test_a_bug_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """An unexpected exception exits 6 and says where its traceback is."""
-    monkeypatch.setattr(module.tempfile, "mkstemp", lambda **_: _opened(tmp_path / "trace.txt"))
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: _opened(tmp_path / "trace.txt"))
     monkeypatch.delenv("GOODPUT_DEBUG", raising=False)
     raising(monkeypatch, ZeroDivisionError("oops"))
     assert ExitCode.INTERNAL == run(["run"])

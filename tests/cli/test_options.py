@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from loadtest.cli import options
 from loadtest.cli.main import cli
 from loadtest.cli.options import DURATION, HEADER, TAG
-from loadtest.config import without_secret
 from loadtest.errors import UsageError
+from loadtest.secrets import without_secret
 
 
 @click.command("run", cls=options.Command)

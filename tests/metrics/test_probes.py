@@ -48,3 +48,15 @@ def test_what_an_older_version_did_not_ask_for_was_not_told(tmp_path: Path) -> N
     probes = load(tmp_path)
     assert probes is not None
     assert (4.0, 10.0, None) == (probes.peak(0, "running"), probes.grown(0, "prompt_tokens"), probes.mean_s(0, "e2e"))
+
+
+def test_the_fullest_engine_is_a_line_of_its_own() -> None:
+    """Where a page speaks for several engines the mean hides the fullest; of one engine there is nothing to add."""
+    values = np.full((2, len(METRICS)), np.nan)
+    values[:, METRICS.index("kv_usage")] = 0.5, 0.6
+    values[:, METRICS.index("kv_usage_highest")] = 0.9, 0.62
+    told = Probes(np.arange(2.0), np.zeros(2, dtype=np.int64), values, ["server"])
+    shares = {line.quantity: line.servers for line in compare(a_run(), told)}
+    assert {"KV cache used, peak": {"server": 0.6}, "KV cache used, fullest engine": {"server": 0.9}} == shares
+    values[:, METRICS.index("kv_usage_highest")] = 0.5, 0.6
+    assert ["KV cache used, peak"] == [line.quantity for line in compare(a_run(), told)]
