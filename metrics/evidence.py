@@ -8,7 +8,7 @@ import numpy as np
 
 from metrics.findings import Finding, part, warning, what
 from metrics.latency import Mask, is_ok, is_streamed, select
-from metrics.records import EventTimes, Flag, RecordTable, Rows
+from metrics.records import EventTimes, Flag, RecordTable, Rows, requests_by_address
 from metrics.runinfo import RunInfo
 
 PROMPT_COUNT_ERROR = 0.01
@@ -16,6 +16,7 @@ START_TOKENS = 1  # that a server may put before token ids, the same for all pro
 PREFIX_CACHE_SHARE = 0.01  # of the prompt tokens: a start token that all prompts share is no finding
 FEWER_THAN_EVENTS = 0.10  # a text cut anew on the way may have some more events than tokens
 FEWER_THAN_EVENTS_TOKENS = 2
+LEAST_PER_ADDRESS = 5  # requests, so that no round of them leaves one out by chance
 FIRST_EVENT_EFFECT = 0.01  # of a TPOT
 
 
@@ -28,6 +29,7 @@ def contradictions(table: RecordTable, of: Mask, info: RunInfo) -> Iterator[Find
         yield from _first_event(table.rows, table.events, of)
     yield from _prompt_counts(rows, info)
     yield from _prefix_cache(rows, info)
+    yield from _addresses(requests_by_address(table.workers))
 
 
 def _unknown_text(rows: Rows, keys: list[str]) -> Iterator[Finding]:
@@ -39,6 +41,20 @@ def _unknown_text(rows: Rows, keys: list[str]) -> Iterator[Finding]:
             f"{part(flagged)} had text under {named}: counted as tokens, the key is unknown to goodput.",
             keys=named,
             **what(rows, flagged),
+        )
+
+
+def _addresses(requests: dict[str, int]) -> Iterator[Finding]:
+    """Parts of the deployment that the load never reached, where there was enough of it to reach all."""
+    idle = sorted(address for address, count in requests.items() if not count)
+    total = sum(requests.values())
+    if idle and total >= LEAST_PER_ADDRESS * len(requests):
+        yield warning(
+            "address_not_loaded",
+            f"{len(idle)} of the target's {len(requests)} addresses got none of {total} requests: {', '.join(idle)}.",
+            count=len(idle),
+            addresses=len(requests),
+            requests=total,
         )
 
 

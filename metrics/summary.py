@@ -14,7 +14,7 @@ from metrics.counts import Counts
 from metrics.energy import Economy, told_economy
 from metrics.latency import Mask, counted, is_ok, select
 from metrics.rates import Rates
-from metrics.records import Outcome, RecordTable, Rows, outcome_name
+from metrics.records import Outcome, RecordTable, Rows, outcome_name, requests_by_address
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO, Attainment

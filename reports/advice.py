@@ -80,6 +80,10 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
         "Prompts are longer or shorter than the trace says: prefill did another amount of work.",
         "Use the completions API, where prompts are token ids, or check chat template and `--model`.",
     ),
+    "address_not_loaded": (
+        "A part of the deployment was idle: the figures are those of the others.",
+        "Is that part up? Give its own address as `--target` to load it alone.",
+    ),
     "prefix_cache": (
         "Prompts that are in the cache need no prefill.",
         "Leave `--salt` out (a fresh one per run makes fresh prompts), or turn the cache off in the server.",

@@ -13,6 +13,7 @@ from loadtest.cli.options import DURATION, HEADER
 from loadtest.errors import UsageError
 
 if TYPE_CHECKING:
+    from loadtest.replay.options import SenderOptions
     from loadtest.sides import EndpointOptions, Side, StoredSide
     from loadtest.target import LoadSettings
     from loadtest.workload import Workload
@@ -120,21 +121,22 @@ def say(finding: str) -> None:
 
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
     """How the load is sent."""
-    from loadtest.replay.sender import SenderOptions
     from loadtest.target import LoadSettings
 
-    return LoadSettings(SenderOptions(**patience_of(given, slo)), given["workers"])
+    return LoadSettings(patient_sender(given, slo), given["workers"])
 
 
-def patience_of(given: dict[str, Any], slo: SLO | None) -> dict[str, float | None]:
-    """How long to wait for answers, as fields of SenderOptions: an answer in one piece shows no progress on its way."""
+def patient_sender(given: dict[str, Any], slo: SLO | None) -> SenderOptions:
+    """How long the sender waits for answers: one in a single piece shows no progress on its way."""
+    from loadtest.replay.options import SenderOptions
+
     ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else 0.0
     silent_s = _WHOLE_ANSWER_S if given.get("no_stream") else _DRAIN_S
-    return {
-        "idle_timeout_s": given["timeout"],
-        "drain_limit_s": max(silent_s, _DRAIN_PER_TTFT * ttft_s),
-        "drain_total_s": given["drain"],
-    }
+    return SenderOptions(
+        idle_timeout_s=given["timeout"],
+        drain_limit_s=max(silent_s, _DRAIN_PER_TTFT * ttft_s),
+        drain_total_s=given["drain"],
+    )
 
 
 def endpoint_of(given: dict[str, Any]) -> EndpointOptions:

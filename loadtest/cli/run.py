@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import master_options, options, require, workload_options
-from loadtest.cli.load_options import body_options, patience_of, patience_options
+from loadtest.cli.load_options import body_options, patience_options, patient_sender
 from loadtest.cli.options import DURATION, HEADER, RULE, TAG
 from loadtest.cli.predicting import foretell, print_beside
 from loadtest.cli.probing import print_table, probing
@@ -198,8 +198,9 @@ def refuse_options_of_a_target(given: dict[str, Any]) -> None:
 
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
     """How the load is sent."""
+    import msgspec
+
     from loadtest.replay.abort import AbortRule
-    from loadtest.replay.options import SenderOptions
     from loadtest.target import LoadSettings
 
     cap, workers = given["max_in_flight"], master_options.workers_of(given)
@@ -207,8 +208,8 @@ def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
         raise UsageError(f"--max-in-flight {cap} leaves some of {workers} workers nothing to do", code="max_in_flight")
     if given["abort_on"]:
         AbortRule.parse(given["abort_on"])
-    sender = SenderOptions(
-        **patience_of(given, slo),
+    sender = msgspec.structs.replace(
+        patient_sender(given, slo),
         max_lateness_s=given["max_lateness"],
         max_in_flight=cap,
         spin_us=given["spin_us"],

@@ -12,7 +12,7 @@ import click
 
 from loadtest.cli import options
 from loadtest.cli.load_options import body_options, patience_options
-from loadtest.cli.options import DURATION, HEADER
+from loadtest.cli.options import HEADER
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

@@ -10,20 +10,34 @@ from loadtest.replay.exchange import Exchange
 from loadtest.replay.options import SenderOptions
 
 DONE_GRACE_NS = 1_000_000_000  # a server that said [DONE] and neither ends the body nor closes
+# A part of the live streams each tick: all at once would hold up the reads of all; and each seldom, many reads at a
+# time, because what a stream needs for its decoding has left the CPU's caches since.
+LOOK_AFTER_TICKS = 32
 
 
 class Patience:
-    """`why_end(exchange, max_tokens, end_ns, now)`: `end_ns` is the last instant of the schedule."""
+    """Which requests to look after on a tick, and whether one of them has been waited for long enough."""
 
     def __init__(self, options: SenderOptions) -> None:
+        self._queue: list[Exchange] = []
         self._idle_ns = round(options.idle_timeout_s * 1e9)
         self._silent_drain_ns = round(options.drain_limit_s * 1e9)
         total_s = options.drain_total_s
         self._total_drain_ns = None if total_s is None else round(total_s * 1e9)
         self._total_text = "" if total_s is None else f"cut off {total_s:g} s after the last request was due (--drain)"
 
+    def next_few(self, live: set[Exchange]) -> list[Exchange]:
+        """Those that are looked at now; all are within LOOK_AFTER_TICKS calls."""
+        self._queue = self._queue or list(live)
+        share = -(-len(live) // LOOK_AFTER_TICKS)
+        few, self._queue = self._queue[:share], self._queue[share:]
+        return few
+
     def why_end(self, exchange: Exchange, max_tokens: int, end_ns: int, now: int) -> str:
-        """Why to end this exchange now; "" to wait on. An answer that has said all is to be taken as it is."""
+        """Why to end this exchange now; "" to wait on. An answer that has said all is to be taken as it is.
+
+        `end_ns` is the last instant of the schedule.
+        """
         answer = exchange.answer
         if self._total_drain_ns is not None and now > end_ns + self._total_drain_ns:
             return self._total_text

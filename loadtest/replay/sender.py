@@ -34,9 +34,6 @@ from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
 TICK_S = 0.05
-# A part of the live streams each tick: all at once would hold up the reads of all; and each seldom, many reads at a
-# time, because what a stream needs for its decoding has left the CPU's caches since.
-LOOK_AFTER_TICKS = 32
 FLUSH_EVERY_NS = 1_000_000_000
 
 
@@ -67,7 +64,6 @@ class Sender:
         self._slot_queue: deque[int] = deque()  # rows that wait for a slot under max_in_flight
         self._unmade: dict[int, int] = {}  # rows due whose long prompt is still being made: ns they waited for a slot
         self._flushed_ns = self._started_ns = 0
-        self._to_look_after: list[Exchange] = []
         self._cpu_s = 0.0
         self._sent = 0
         self._stopped = False
@@ -307,10 +303,7 @@ class Sender:
 
     def _look_after(self, now: int) -> None:
         """Queue collected reads for decoding, and end what makes no progress any more."""
-        self._to_look_after = self._to_look_after or list(self._live)
-        share = -(-len(self._live) // LOOK_AFTER_TICKS)
-        now_due, self._to_look_after = self._to_look_after[:share], self._to_look_after[share:]
-        for exchange in now_due:
+        for exchange in self._patience.next_few(self._live):
             if exchange not in self._live:
                 continue
             connection, answer = exchange.connection, exchange.answer
