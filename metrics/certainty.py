@@ -7,7 +7,7 @@ import numpy as np
 
 from metrics.intervals import correlation_time, share_interval
 from metrics.records import Rows
-from metrics.slo import SLO, good_rows, not_measurable
+from metrics.slo import SLO, judgeable
 
 GROUPS = 20_000  # neighbours are averaged to at most so many before their correlation is looked at
 EACH_WAY = 0.025
@@ -22,10 +22,11 @@ class Certainty(msgspec.Struct, frozen=True):
 
 
 def certainty(rows: Rows, slo: SLO | None) -> Certainty | None:
-    """Wilson's interval with the effective number of requests; None without an SLO, rows, or token times to judge."""
-    if slo is None or not len(rows) or not_measurable(rows, slo).any():
+    """Wilson's interval with the effective number of requests; None without an SLO, rows, or a share to be known."""
+    judged = judgeable(rows, slo)
+    if judged is None:
         return None
-    good = good_rows(rows, slo).astype(np.float64)
+    good = judged.good[judged.decided].astype(np.float64)
     share = float(good.mean())
     # Means of groups: of a million requests the correlation over thousands of neighbours is all that matters.
     groups = good[: len(good) - len(good) % (size := -(-len(good) // GROUPS))].reshape(-1, size).mean(axis=1)

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.latency import is_ok, is_streamed, select
+from metrics.judge import SLACK_S, judge, measure
+from metrics.latency import select
 from metrics.records import RecordTable
-from metrics.slo import QUANTITIES, SLACK_S, SLO, not_measurable
+from metrics.slo import SLO, judgeable
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -30,9 +31,8 @@ class Tightness(msgspec.Struct, frozen=True):
 
 
 def tightness(table: RecordTable, keep: Mask, slo: SLO | None) -> Tightness | None:
-    """From the rows in `keep`; None without an SLO, rows, or token times to judge."""
-    rows = select(table.rows, keep)
-    if slo is None or not len(rows) or not_measurable(rows, slo).any():
+    """From the rows in `keep`; None without an SLO, or where the share of good rows cannot be known."""
+    if slo is None or judgeable(select(table.rows, keep), slo) is None:
         return None
     needed = np.sort(needed_scale(table, keep, slo))
     counts = np.searchsorted(needed, np.array(SCALES) + 1e-12, side="right")
@@ -42,13 +42,14 @@ def tightness(table: RecordTable, keep: Mask, slo: SLO | None) -> Tightness | No
 
 
 def needed_scale(table: RecordTable, keep: Mask, slo: SLO) -> Floats:
-    """The least factor on all limits at which each row is good; infinite for one that did not end well."""
-    rows = select(table.rows, keep)
-    needed = np.zeros(len(rows))
+    """The least factor on all limits at which each row is good; infinite for one that no limits would make good.
+
+    Rows that a stop left undecided are left out; one that it cut off too late counts as never good.
+    """
+    measured = measure(select(table.rows, keep), slo.limits)
+    needed = np.zeros(len(measured.failed))
     for quantity, limit_s in slo.limits.items():
-        value = np.maximum(QUANTITIES[quantity](rows) - SLACK_S, 0.0)
-        # A single token has no TPOT to miss, as in `met_limit`.
-        needed = np.maximum(needed, np.nan_to_num(value) / limit_s)
-    in_one_piece = ~is_streamed(rows) & (rows["output_tokens"] > 0)
-    answered = is_ok(rows) & (in_one_piece | np.isfinite(rows["first_token_s"]))
-    return np.where(answered, needed, np.inf)
+        value = np.maximum(measured.values[quantity] - SLACK_S, 0.0)
+        needed = np.maximum(needed, np.where(np.isnan(value), np.inf, value) / limit_s)
+    needed[measured.interrupted] = np.inf
+    return np.asarray(needed[judge(measured, slo.limits).decided])

@@ -8,17 +8,17 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from metrics.latency import Mask, client_lag_s, counted, is_ok, is_streamed, select, ttft_s
+from metrics.finding import Evidence, Finding
+from metrics.latency import Mask, client_lag_s, counted, failed_by_server, is_ok, select, ttft_s
 from metrics.records import EventTimes, Flag, Outcome, Rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
-from metrics.slo import SLO
+from metrics.slo import SLO, attain
 from metrics.stamps import loop_lag, read_late, stamp_uncertainty_s
 from metrics.stats import Stat, defined, describe
+from metrics.unjudged import not_judged
 
-Level = Literal["invalid", "warning"]
 Verdict = Literal["valid", "warning", "invalid"]
-Evidence = dict[str, float | int | str | None]
 
 MAX_LAG_S = 0.020
 LAG_SHARE_OF_TTFT = 0.10
@@ -30,15 +30,6 @@ PREFIX_CACHE_SHARE = 0.01  # of the prompt tokens: a start token that all prompt
 COLD_START_FACTOR = 3.0
 COLD_START_ROWS = 20
 COLD_LENGTH_ROWS = 5  # of one power of two of prompt tokens: kernels are compiled for sizes
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to know before believing a figure."""
-
-    code: str
-    level: Level
-    message: str
-    evidence: Evidence = {}
 
 
 class Validity(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +50,8 @@ def assess(run: Run, slo: SLO | None) -> Validity:
     of = counted(rows, info.stopped_at_s)
     mine = select(rows, of)
     findings = [
-        *_not_offered(mine, slo),
+        *_not_offered(mine),
+        *not_judged(mine, None if slo is None else attain(run.table, slo, info.stopped_at_s)),
         *_limited_by_client(rows, run.table.events, of, slo),
         *_server_evidence(mine),
         *_buffered(rows, run.table.events, of),
@@ -84,7 +76,7 @@ def lag_limit_s(slo: SLO | None) -> float:
     return min(LAG_SHARE_OF_TTFT * slo.ttft_s, MAX_LAG_S)
 
 
-def _not_offered(rows: Rows, slo: SLO | None) -> Iterator[Finding]:
+def _not_offered(rows: Rows) -> Iterator[Finding]:
     if not len(rows):
         yield _invalid("no_requests", "No request was due after the warm-up, so there is nothing to report.")
         return
@@ -101,13 +93,6 @@ def _not_offered(rows: Rows, slo: SLO | None) -> Iterator[Finding]:
             "schedule_not_offered",
             f"{_part(skipped)} were not sent{_since(rows, skipped)}.",
             **_what(rows, skipped),
-        )
-    whole = is_ok(rows) & ~is_streamed(rows)
-    if whole.any() and (slo is None or slo.ttft_s is not None or slo.tpot_s is not None):
-        yield _invalid(
-            "ttft_not_measurable",
-            f"{_part(whole)} were answered in one piece: they have no first-token time. Ask for a streamed answer.",
-            **_what(rows, whole),
         )
 
 
@@ -143,8 +128,7 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
 def _server_evidence(rows: Rows) -> Iterator[Finding]:
     """What the server did that a reader must know before any figure."""
     ok = is_ok(rows)
-    ours = (Outcome.OK, Outcome.NOT_SENT, Outcome.SKIPPED_LATE, Outcome.LOST_WORKER, Outcome.INTERRUPTED)
-    failed = ~np.isin(rows["outcome"], ours)
+    failed = failed_by_server(rows)
     if failed.any():
         yield _warning("failures", f"{_part(failed)} failed and count as not good.", **_what(rows, failed))
     for code, flag, words in (
@@ -280,3 +264,6 @@ def _invalid(code: str, message: str, **evidence: float | int | str | None) -> F
 
 def _warning(code: str, message: str, **evidence: float | int | str | None) -> Finding:
     return Finding(code=code, level="warning", message=message, evidence=evidence)
+
+
+__all__ = ["Finding", "Validity", "Verdict", "assess", "lag_limit_s"]

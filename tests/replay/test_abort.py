@@ -113,7 +113,7 @@ def test_the_watch_needs_one_miss_more_than_may_be() -> None:
 
         def __init__(self, index: int) -> None:
             self.index = index
-            self.answer = self
+            self.answer, self.connection = self, None
             self.event_reads: list[int] = []
 
     def seen(*indexes: int) -> str:

@@ -19,13 +19,14 @@ import numpy as np
 
 from metrics import latency
 from metrics.journal import JournalContents, JournalWriter, read_journal
+from metrics.judge import Verdict, judge_rows
 from metrics.latency import counted
 from metrics.merge import merge
 from metrics.rates import peak_tokens_per_s
 from metrics.records import RECORD_DTYPE, Flag, Outcome, RecordTable, Rows, WorkerStats, empty_rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
-from metrics.slo import QUANTITIES, SLO, attain, good_rows, met_limit
+from metrics.slo import QUANTITIES, SLO, attain, good_rows
 from metrics.stats import Stat, defined, describe, nearest_rank
 from metrics.summary import Summary, summarise
 
@@ -252,7 +253,8 @@ class Figures:
     def _quadrants(self) -> dict[str, int]:
         assert self.slo is not None
         ok = latency.is_ok(self.rows)
-        ttft, tpot = (met_limit(self.rows, self.slo, q) for q in ("ttft", "tpot"))
+        judged = judge_rows(self.rows, self.slo.limits).by_limit
+        ttft, tpot = (judged[quantity] == Verdict.GOOD for quantity in ("ttft", "tpot"))
         cells = {
             "ok": ttft & tpot,
             "late_first_token": ~ttft & tpot,
