@@ -77,7 +77,7 @@ class Density(msgspec.Struct, frozen=True):
     ttft_cell: list[int]
     tpot_cell: list[int]
     count: list[int]
-    without_tpot: int  # ended well, with a single token or all of them in one read: no place in the plane
+    without_tpot: int  # ended well, with a single token or all of them at once: no place in the plane
 
 
 class Curve(msgspec.Struct, frozen=True):

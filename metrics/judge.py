@@ -21,6 +21,9 @@ from metrics.records import Flag, Outcome, Rows
 
 # A difference of two floats must not turn "exactly at the limit" into a miss.
 SLACK_S = 1e-6
+# Of the wait for the first token: a buffered answer that came whole within so little was held back, in however many
+# reads its length made of it.
+HELD_BACK = 0.01
 
 Limits = Mapping[str, float]  # seconds by quantity: ttft, tpot, e2e
 Verdicts = NDArray[np.uint8]
@@ -122,11 +125,14 @@ def no_token(rows: Rows) -> Mask:
 def measured_s(rows: Rows, quantity: str) -> Seconds:
     """A latency as the judge takes it: NaN where it could not be measured, -inf where a limit on it does not apply.
 
-    One token has no time between tokens. The TPOT of several is unmeasurable when they came in one read or hidden.
+    One token has no time between tokens. The TPOT of several is unmeasurable when they came in one read, were held back
+    on the way until the answer was whole, or were hidden.
     """
     if quantity != "tpot":
         return ttft_s(rows) if quantity == "ttft" else np.asarray(e2e_s(rows))
-    visible = np.where(rows["last_token_s"] > rows["first_token_s"], tpot_s(rows), nan)
+    span, wait = rows["last_token_s"] - rows["first_token_s"], rows["first_token_s"] - rows["sent_s"]
+    held_back = ((rows["flags"] & Flag.BUFFERED) != 0) & (span < HELD_BACK * wait)
+    visible = np.where((span > 0) & ~held_back, tpot_s(rows), nan)
     return np.where(is_ok(rows) & (rows["output_tokens"] < 2), -inf, visible)
 
 
@@ -175,7 +181,8 @@ def measured_of(row: Mapping[str, float], quantity: str) -> float:
     if quantity == "ttft":
         return first - row["scheduled_s"]
     gaps, span_s = tokens - row["hidden_tokens"] - 1, row["last_token_s"] - first
-    return span_s / gaps if gaps >= 1 and span_s > 0 else nan
+    held_back = int(row["flags"]) & Flag.BUFFERED and span_s < HELD_BACK * (first - row["sent_s"])
+    return span_s / gaps if gaps >= 1 and span_s > 0 and not held_back else nan
 
 
 def overdue(limits: Limits, waited_s: float, *, started: bool) -> bool:

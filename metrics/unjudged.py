@@ -9,7 +9,7 @@ from metrics.latency import is_ok, is_streamed
 from metrics.records import Rows
 from metrics.slo import NOT_MEASURABLE, UNMEASURABLE, Attainment
 
-_WHY_NOT = {"TTFT": "no token of them was streamed", "TPOT": "all tokens came in one read, or hidden"}
+_WHY_NOT = {"TTFT": "no token of them was streamed", "TPOT": "all tokens came at once, or hidden"}
 
 
 def not_judged(rows: Rows, attained: Attainment | None) -> Iterator[Finding]:

@@ -15,9 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from metrics import latency
+from metrics.bins import table_bins
 from metrics.journal import JournalContents, JournalWriter, read_journal
 from metrics.judge import Verdict, judge_rows
 from metrics.latency import counted
@@ -226,10 +228,24 @@ class Figures:
         return self._attained.good  # type: ignore[no-any-return]
 
     def _total(self) -> int:
-        return len(self.rows)
+        return len(self.rows) if self.slo is None else self._attained.total
 
     def _meets_target(self) -> bool | None:
         return self._attained.meets  # type: ignore[no-any-return]
+
+    def _undecided(self) -> int:
+        return self._attained.undecided  # type: ignore[no-any-return]
+
+    def _unmeasurable(self) -> dict[str, int]:
+        return self._attained.unmeasurable  # type: ignore[no-any-return]
+
+    def _bounds(self) -> list[float] | None:
+        return None if self._attained.bounds is None else list(self._attained.bounds)
+
+    def _parts(self) -> dict[str, int]:
+        found = table_bins(self.run.table, self.slo).quadrants
+        assert found is not None
+        return msgspec.structs.asdict(found)
 
     def _binding(self) -> str | None:
         return self._attained.binding  # type: ignore[no-any-return]
