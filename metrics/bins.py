@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from metrics.certainty import Certainty, certainty
 from metrics.heat import Heat, heat
-from metrics.judge import SLACK_S, Verdict, judge_rows, measured_s, no_token
+from metrics.judge import SLACK_S, Judgement, Verdict, Verdicts, judge_rows, measured_s, no_token
 from metrics.latency import counted, e2e_s, is_ok, select, tpot_s, ttft_s
 from metrics.lengths import LengthGrid, length_grid
 from metrics.phases import Phases, phases
 from metrics.records import RecordTable, Rows
-from metrics.slo import SLO, judgeable
+from metrics.slo import SLO, unknown_because
 from metrics.stats import sorted_quantiles
 from metrics.tightness import Tightness, tightness
 from metrics.tokengaps import Interference, WorstGap, event_blocks, gap_quantiles_s, interference, worst_gap
@@ -144,22 +144,24 @@ def table_bins(
     """The same from a table in memory."""
     keep = counted(table.rows, stopped_at_s)
     ended_well = keep & is_ok(table.rows)
-    answered = select(table.rows, ended_well)
+    mine, answered = select(table.rows, keep), select(table.rows, ended_well)
+    held = None if slo is None else judge_rows(mine, slo.limits)
+    judged = None if held is None or unknown_because(mine, held) is not None else held
     timeline = _timeline(table)
     targets = Targets() if slo is None else Targets(slo.ttft_s, slo.tpot_s, slo.e2e_s, slo.share)
     return Bins(
         targets=targets,
-        quadrants=_quadrants(select(table.rows, keep), slo),
+        quadrants=None if judged is None else _quadrants(mine, judged),
         density=_density(answered, targets),
-        curves=_curves(answered, gap_quantiles_s(table, ended_well, SHARES), targets),
+        curves=_curves(mine, held, gap_quantiles_s(table, ended_well, SHARES)),
         timeline=timeline,
         interference=interference(table, ended_well),
         worst_gap=worst_gap(table, ended_well),
         phases=phases(table, ended_well, disaggregated=disaggregated),
-        tightness=tightness(table, keep, slo),
-        lengths=length_grid(table, keep, slo),
+        tightness=None if judged is None or slo is None else tightness(judged, slo),
+        lengths=None if judged is None else length_grid(mine, judged),
         heat=None if timeline is None else _heat(answered, timeline),
-        certainty=certainty(select(table.rows, keep), slo),
+        certainty=None if judged is None else certainty(judged),
     )
 
 
@@ -167,10 +169,7 @@ def _heat(answered: Rows, timeline: Timeline) -> Heat | None:
     return heat(answered["scheduled_s"], ttft_s(answered), timeline.width_s, len(timeline.start_s))
 
 
-def _quadrants(rows: Rows, slo: SLO | None) -> Quadrants | None:
-    judged = judgeable(rows, slo)
-    if judged is None:
-        return None
+def _quadrants(rows: Rows, judged: Judgement) -> Quadrants:
     failed = (judged.verdict == Verdict.FAILED) | (is_ok(rows) & no_token(rows))
     none = np.zeros(len(rows), dtype=bool)
     missed = {quantity: ~failed & (found == Verdict.MISSED) for quantity, found in judged.by_limit.items()}
@@ -234,20 +233,21 @@ def _occupied(across: Ints, up: Ints) -> tuple[Ints, Ints, Ints]:
     return cells // height + left, cells % height + low, count[cells]
 
 
-def _curves(rows: Rows, gaps: tuple[int, list[float]] | None, targets: Targets) -> Curves:
+def _curves(rows: Rows, held: Judgement | None, gaps: tuple[int, list[float]] | None) -> Curves:
+    by_limit = {} if held is None else held.by_limit
     return Curves(
-        ttft_s=_curve(rows, "ttft", ttft_s(rows), targets.ttft_s),
-        tpot_s=_curve(rows, "tpot", tpot_s(rows), targets.tpot_s),
+        ttft_s=_curve(ttft_s(rows), by_limit.get("ttft")),
+        tpot_s=_curve(tpot_s(rows), by_limit.get("tpot")),
         itl_s=None if gaps is None else Curve(*gaps),
-        e2e_s=_curve(rows, "e2e", e2e_s(rows), targets.e2e_s),
+        e2e_s=_curve(e2e_s(rows), by_limit.get("e2e")),
     )
 
 
-def _curve(rows: Rows, quantity: str, value_s: Floats, target_s: float | None) -> Curve | None:
+def _curve(value_s: Floats, verdicts: Verdicts | None) -> Curve | None:
     drawn = np.isfinite(value_s)
     if not drawn.any():
         return None
-    within = None if target_s is None else float(judge_rows(rows, {quantity: target_s}).good[drawn].mean())
+    within = None if verdicts is None else float((verdicts[drawn] == Verdict.GOOD).mean())
     return Curve(int(drawn.sum()), sorted_quantiles(np.sort(value_s[drawn]), SHARES), within)
 
 

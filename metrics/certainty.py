@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 
 from metrics.intervals import correlation_time, share_interval
-from metrics.records import Rows
-from metrics.slo import SLO, judgeable
+from metrics.judge import Judgement
 
 GROUPS = 20_000  # neighbours are averaged to at most so many before their correlation is looked at
 EACH_WAY = 0.025
@@ -21,11 +20,8 @@ class Certainty(msgspec.Struct, frozen=True):
     effective: float
 
 
-def certainty(rows: Rows, slo: SLO | None) -> Certainty | None:
-    """Wilson's interval with the effective number of requests; None without an SLO, rows, or a share to be known."""
-    judged = judgeable(rows, slo)
-    if judged is None:
-        return None
+def certainty(judged: Judgement) -> Certainty:
+    """Wilson's interval with the effective number of requests, over those that are decided."""
     good = judged.good[judged.decided].astype(np.float64)
     share = float(good.mean())
     # Means of groups: of a million requests the correlation over thousands of neighbours is all that matters.

@@ -25,6 +25,7 @@ SLACK_S = 1e-6
 # reads its length made of it.
 HELD_BACK = 0.01
 
+_NOT_STREAMED, _BUFFERED = int(Flag.NOT_STREAMED), int(Flag.BUFFERED)  # arithmetic on Flag is slow
 Limits = Mapping[str, float]  # seconds by quantity: ttft, tpot, e2e
 Verdicts = NDArray[np.uint8]
 
@@ -55,8 +56,8 @@ class Measured(NamedTuple):
 class Judgement:
     """The verdict of every row, under each limit alone and under all of them."""
 
+    measured: Measured
     by_limit: dict[str, Verdicts]
-    interrupted: Mask
 
     @cached_property
     def verdict(self) -> Verdicts:
@@ -76,7 +77,7 @@ class Judgement:
     @property
     def none_measurable(self) -> bool:
         """Whether answers came and not one of them could be judged, so that a share of good ones means nothing."""
-        answers = self.verdict[(self.verdict != Verdict.FAILED) & ~self.interrupted]
+        answers = self.verdict[~(self.measured.failed | self.measured.interrupted)]
         return bool(len(answers) and (answers == Verdict.UNMEASURABLE).all())
 
     def count(self, verdict: Verdict, quantity: str | None = None) -> int:
@@ -114,7 +115,7 @@ def judge(measured: Measured, limits: Limits, slack: float = SLACK_S) -> Judgeme
         verdict[measured.interrupted & ~(value > limit + slack)] = Verdict.UNDECIDED
         verdict[measured.failed] = Verdict.FAILED
         found[quantity] = verdict
-    return Judgement(found, measured.interrupted)
+    return Judgement(measured, found)
 
 
 def no_token(rows: Rows) -> Mask:
@@ -131,7 +132,7 @@ def measured_s(rows: Rows, quantity: str) -> Seconds:
     if quantity != "tpot":
         return ttft_s(rows) if quantity == "ttft" else np.asarray(e2e_s(rows))
     span, wait = rows["last_token_s"] - rows["first_token_s"], rows["first_token_s"] - rows["sent_s"]
-    held_back = ((rows["flags"] & Flag.BUFFERED) != 0) & (span < HELD_BACK * wait)
+    held_back = ((rows["flags"] & _BUFFERED) != 0) & (span < HELD_BACK * wait)
     visible = np.where((span > 0) & ~held_back, tpot_s(rows), nan)
     return np.where(is_ok(rows) & (rows["output_tokens"] < 2), -inf, visible)
 
@@ -176,12 +177,13 @@ def measured_of(row: Mapping[str, float], quantity: str) -> float:
         return row["done_s"] - row["scheduled_s"]
     if quantity == "tpot" and tokens < 2:
         return -inf
-    if int(row["flags"]) & Flag.NOT_STREAMED:
+    flags = int(row["flags"])
+    if flags & _NOT_STREAMED:
         return nan
     if quantity == "ttft":
         return first - row["scheduled_s"]
     gaps, span_s = tokens - row["hidden_tokens"] - 1, row["last_token_s"] - first
-    held_back = int(row["flags"]) & Flag.BUFFERED and span_s < HELD_BACK * (first - row["sent_s"])
+    held_back = flags & _BUFFERED and span_s < HELD_BACK * (first - row["sent_s"])
     return span_s / gaps if gaps >= 1 and span_s > 0 and not held_back else nan
 
 

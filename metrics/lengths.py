@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrics.judge import Judgement
 from metrics.latency import select
-from metrics.records import RecordTable
-from metrics.slo import SLO, judgeable
+from metrics.records import Rows
 
-Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 MOST_CELLS = 6  # on each side
@@ -26,12 +25,8 @@ class LengthGrid(msgspec.Struct, frozen=True):
     total: list[list[int]]
 
 
-def length_grid(table: RecordTable, keep: Mask, slo: SLO | None) -> LengthGrid | None:
-    """The rows in `keep` by their planned lengths; None without an SLO, or where the share of good cannot be known."""
-    rows = select(table.rows, keep)
-    judged = judgeable(rows, slo)
-    if judged is None:
-        return None
+def length_grid(rows: Rows, judged: Judgement) -> LengthGrid:
+    """The decided ones of judged rows, by their planned lengths."""
     good, rows = judged.good[judged.decided], select(rows, judged.decided)
     prompt_edge, output_edge = _edges(rows["prompt_tokens"]), _edges(rows["max_tokens"])
     shape = len(prompt_edge) - 1, len(output_edge) - 1

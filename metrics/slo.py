@@ -148,12 +148,6 @@ def good_rows(rows: Rows, slo: SLO) -> Mask:
     return judge_rows(rows, slo.limits).good
 
 
-def judgeable(rows: Rows, slo: SLO | None) -> Judgement | None:
-    """The verdicts of rows that have an attainment; None without an SLO, and where the share cannot be known."""
-    judged = judge_rows(rows, slo.limits) if slo is not None else None
-    return None if judged is None or unknown_because(rows, judged) is not None else judged
-
-
 def unknown_because(rows: Rows, judged: Judgement) -> str | None:
     """Why the share of good requests cannot be known; None where it can."""
     if not len(rows):

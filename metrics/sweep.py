@@ -91,7 +91,7 @@ def speeds(table: RecordTable, stopped_at_s: float | None = None) -> tuple[float
 
 def scaled_good(table: RecordTable, slo: SLO, stopped_at_s: float | None = None) -> list[int]:
     """Good requests with all limits multiplied by each of `SCALES`."""
-    needed = needed_scale(table, counted(table.rows, stopped_at_s), slo)
+    needed = needed_scale(judge_rows(select(table.rows, counted(table.rows, stopped_at_s)), slo.limits), slo)
     return [int((needed <= scale + 1e-12).sum()) for scale in SCALES]
 
 
