@@ -47,9 +47,9 @@ class GoodputSearch:
         def measure(rate_per_s: float, attempt: int) -> Counted:
             sample = self._attempt(target, number, attempt, rate_per_s, folder)
             samples.append(sample)
-            if sample.unsound or sample.good is None:
+            if sample.unsound or sample.good is None or sample.judged is None:
                 raise _Unsound
-            return Counted(sample.good, sample.requests)
+            return Counted(sample.good, sample.judged)
 
         try:
             found = _pooled(Search(measure, self.slo.share).run(self.start_rate_per_s, self.runs), self.slo.share)

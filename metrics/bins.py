@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from metrics.certainty import Certainty, certainty
 from metrics.heat import Heat, heat
+from metrics.judge import SLACK_S, Judgement, Verdict, Verdicts, judge_rows, measured_s, no_token
 from metrics.latency import counted, e2e_s, is_ok, select, tpot_s, ttft_s
 from metrics.lengths import LengthGrid, length_grid
 from metrics.phases import Phases, phases
 from metrics.records import RecordTable, Rows
-from metrics.slo import SLACK_S, SLO, met_limit, not_measurable
+from metrics.slo import SLO, unknown_because
 from metrics.stats import sorted_quantiles
 from metrics.tightness import Tightness, tightness
 from metrics.tokengaps import Interference, WorstGap, event_blocks, gap_quantiles_s, interference, worst_gap
@@ -49,9 +50,10 @@ class Targets(msgspec.Struct, frozen=True):
 
 
 class Quadrants(msgspec.Struct, frozen=True):
-    """Planned requests after warm-up by what they missed; the counts sum to `total`.
+    """Planned requests after warm-up by what they missed; the counts sum to `total`, which leaves out the undecided.
 
-    `late_end` met TTFT and TPOT but not the limit on the whole answer, when the SLO has one.
+    `late_end` met TTFT and TPOT but not the limit on the whole answer, when the SLO has one. An answer without a token
+    counts as failed.
     """
 
     ok: int
@@ -61,6 +63,8 @@ class Quadrants(msgspec.Struct, frozen=True):
     late_end: int
     failed: int
     total: int
+    unmeasurable: int = 0  # missed nothing, and a limit could not be measured
+    undecided: int = 0
 
 
 class Density(msgspec.Struct, frozen=True):
@@ -73,7 +77,7 @@ class Density(msgspec.Struct, frozen=True):
     ttft_cell: list[int]
     tpot_cell: list[int]
     count: list[int]
-    without_tpot: int  # ended well with a single token: TTFT alone decides, no place in the plane
+    without_tpot: int  # ended well, with a single token or all of them at once: no place in the plane
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -140,22 +144,24 @@ def table_bins(
     """The same from a table in memory."""
     keep = counted(table.rows, stopped_at_s)
     ended_well = keep & is_ok(table.rows)
-    answered = select(table.rows, ended_well)
+    mine, answered = select(table.rows, keep), select(table.rows, ended_well)
+    held = None if slo is None else judge_rows(mine, slo.limits)
+    judged = None if held is None or unknown_because(mine, held) is not None else held
     timeline = _timeline(table)
     targets = Targets() if slo is None else Targets(slo.ttft_s, slo.tpot_s, slo.e2e_s, slo.share)
     return Bins(
         targets=targets,
-        quadrants=_quadrants(select(table.rows, keep), slo),
+        quadrants=None if judged is None else _quadrants(mine, judged),
         density=_density(answered, targets),
-        curves=_curves(answered, gap_quantiles_s(table, ended_well, SHARES), targets),
+        curves=_curves(mine, held, gap_quantiles_s(table, ended_well, SHARES)),
         timeline=timeline,
         interference=interference(table, ended_well),
         worst_gap=worst_gap(table, ended_well),
         phases=phases(table, ended_well, disaggregated=disaggregated),
-        tightness=tightness(table, keep, slo),
-        lengths=length_grid(table, keep, slo),
+        tightness=None if judged is None or slo is None else tightness(judged, slo),
+        lengths=None if judged is None else length_grid(mine, judged),
         heat=None if timeline is None else _heat(answered, timeline),
-        certainty=certainty(select(table.rows, keep), slo),
+        certainty=None if judged is None else certainty(judged),
     )
 
 
@@ -163,31 +169,27 @@ def _heat(answered: Rows, timeline: Timeline) -> Heat | None:
     return heat(answered["scheduled_s"], ttft_s(answered), timeline.width_s, len(timeline.start_s))
 
 
-def _quadrants(rows: Rows, slo: SLO | None) -> Quadrants | None:
-    if slo is None or not len(rows) or not_measurable(rows, slo).any():
-        return None
-    answered = is_ok(rows) & np.isfinite(rows["first_token_s"])
-    missed = {quantity: answered & ~met_limit(rows, slo, quantity) for quantity in slo.limits}
+def _quadrants(rows: Rows, judged: Judgement) -> Quadrants:
+    failed = (judged.verdict == Verdict.FAILED) | (is_ok(rows) & no_token(rows))
     none = np.zeros(len(rows), dtype=bool)
+    missed = {quantity: ~failed & (found == Verdict.MISSED) for quantity, found in judged.by_limit.items()}
     late, slow = missed.get("ttft", none), missed.get("tpot", none)
     late_end = missed.get("e2e", none) & ~late & ~slow
     return Quadrants(
-        ok=int((answered & ~late & ~slow & ~late_end).sum()),
+        ok=judged.count(Verdict.GOOD),
         late_first_token=int((late & ~slow).sum()),
         slow_tokens=int((slow & ~late).sum()),
         both=int((late & slow).sum()),
         late_end=int(late_end.sum()),
-        failed=int((~answered).sum()),
-        total=len(rows),
+        failed=int(failed.sum()),
+        total=int(judged.decided.sum()),
+        unmeasurable=judged.count(Verdict.UNMEASURABLE),
+        undecided=judged.count(Verdict.UNDECIDED),
     )
 
 
-def _limit(target_s: float | None) -> float:
-    return math.inf if target_s is None else target_s + SLACK_S
-
-
 def _density(rows: Rows, targets: Targets) -> Density | None:
-    ttft, tpot = ttft_s(rows), tpot_s(rows)
+    ttft, tpot = ttft_s(rows), measured_s(rows, "tpot")
     placed = np.isfinite(ttft) & np.isfinite(tpot)
     if not placed.any():
         return None
@@ -231,21 +233,22 @@ def _occupied(across: Ints, up: Ints) -> tuple[Ints, Ints, Ints]:
     return cells // height + left, cells % height + low, count[cells]
 
 
-def _curves(rows: Rows, gaps: tuple[int, list[float]] | None, targets: Targets) -> Curves:
+def _curves(rows: Rows, held: Judgement | None, gaps: tuple[int, list[float]] | None) -> Curves:
+    by_limit = {} if held is None else held.by_limit
     return Curves(
-        ttft_s=_curve(ttft_s(rows), targets.ttft_s),
-        tpot_s=_curve(tpot_s(rows), targets.tpot_s),
+        ttft_s=_curve(ttft_s(rows), by_limit.get("ttft")),
+        tpot_s=_curve(tpot_s(rows), by_limit.get("tpot")),
         itl_s=None if gaps is None else Curve(*gaps),
-        e2e_s=_curve(e2e_s(rows), targets.e2e_s),
+        e2e_s=_curve(e2e_s(rows), by_limit.get("e2e")),
     )
 
 
-def _curve(value_s: Floats, target_s: float | None) -> Curve | None:
-    value_s = value_s[np.isfinite(value_s)]
-    if not len(value_s):
+def _curve(value_s: Floats, verdicts: Verdicts | None) -> Curve | None:
+    drawn = np.isfinite(value_s)
+    if not drawn.any():
         return None
-    within = None if target_s is None else float(np.mean(value_s <= _limit(target_s)))
-    return Curve(len(value_s), sorted_quantiles(np.sort(value_s), SHARES), within)
+    within = None if verdicts is None else float((verdicts[drawn] == Verdict.GOOD).mean())
+    return Curve(int(drawn.sum()), sorted_quantiles(np.sort(value_s[drawn]), SHARES), within)
 
 
 def _timeline(table: RecordTable) -> Timeline | None:

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 
 from metrics.intervals import correlation_time, share_interval
-from metrics.records import Rows
-from metrics.slo import SLO, good_rows, not_measurable
+from metrics.judge import Judgement
 
 GROUPS = 20_000  # neighbours are averaged to at most so many before their correlation is looked at
 EACH_WAY = 0.025
@@ -21,11 +20,9 @@ class Certainty(msgspec.Struct, frozen=True):
     effective: float
 
 
-def certainty(rows: Rows, slo: SLO | None) -> Certainty | None:
-    """Wilson's interval with the effective number of requests; None without an SLO, rows, or token times to judge."""
-    if slo is None or not len(rows) or not_measurable(rows, slo).any():
-        return None
-    good = good_rows(rows, slo).astype(np.float64)
+def certainty(judged: Judgement) -> Certainty:
+    """Wilson's interval with the effective number of requests, over those that are decided."""
+    good = judged.good[judged.decided].astype(np.float64)
     share = float(good.mean())
     # Means of groups: of a million requests the correlation over thousands of neighbours is all that matters.
     groups = good[: len(good) - len(good) % (size := -(-len(good) // GROUPS))].reshape(-1, size).mean(axis=1)

@@ -7,9 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.latency import e2e_s, is_ok
+from metrics.judge import SLACK_S, Verdict, judge_rows
+from metrics.latency import is_ok
 from metrics.records import Rows
-from metrics.slo import SLACK_S, SLO, met_limit
+from metrics.slo import SLO
 
 
 def allowed_misses(total: int, share: float) -> int:
@@ -34,12 +35,12 @@ def hopeless_at_s(rows: Rows, slo: SLO) -> float | None:
 def missed_at_s(rows: Rows, slo: SLO) -> NDArray[np.float64]:
     """When it is certain that each row is not good; infinite for one that is.
 
-    A late first token (or end) is known when the limit has passed without it, a slow answer when it has ended.
+    A late first token (or end) is known when the limit has passed without it, a slow answer when it has ended. What
+    could not be measured is no certain miss: where it decides, the whole run says so.
     """
-    known = np.where(is_ok(rows), np.inf, np.nan_to_num(rows["done_s"], nan=np.inf))
-    for quantity, limit_s in slo.limits.items():
-        missed = is_ok(rows) & ~met_limit(rows, slo, quantity)
-        passed = rows["scheduled_s"] + limit_s + SLACK_S
-        at = np.where(np.isnan(e2e_s(rows)), np.inf, rows["done_s"]) if quantity == "tpot" else passed
-        known = np.where(missed, np.minimum(known, at), known)
+    ended = np.nan_to_num(rows["done_s"], nan=np.inf)
+    known = np.where(is_ok(rows), np.inf, ended)
+    for quantity, verdict in judge_rows(rows, slo.limits).by_limit.items():
+        passed = ended if quantity == "tpot" else rows["scheduled_s"] + slo.limits[quantity] + SLACK_S
+        known = np.where(verdict == Verdict.MISSED, np.minimum(known, passed), known)
     return np.asarray(known)

@@ -20,6 +20,12 @@ def is_ok(rows: Rows) -> Mask:
     return np.asarray(rows["outcome"] == Outcome.OK)
 
 
+def failed_by_server(rows: Rows) -> Mask:
+    """Rows whose answer did not come through and were neither left unsent nor cut off by us."""
+    ours = (Outcome.OK, Outcome.NOT_SENT, Outcome.SKIPPED_LATE, Outcome.LOST_WORKER, Outcome.INTERRUPTED)
+    return np.asarray(~np.isin(rows["outcome"], ours))
+
+
 def is_streamed(rows: Rows) -> Mask:
     """Rows that have token times; a body in one piece has none."""
     return np.asarray((rows["flags"] & Flag.NOT_STREAMED) == 0)

@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrics.judge import Judgement
 from metrics.latency import select
-from metrics.records import RecordTable
-from metrics.slo import SLO, good_rows, not_measurable
+from metrics.records import Rows
 
-Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 MOST_CELLS = 6  # on each side
@@ -26,17 +25,15 @@ class LengthGrid(msgspec.Struct, frozen=True):
     total: list[list[int]]
 
 
-def length_grid(table: RecordTable, keep: Mask, slo: SLO | None) -> LengthGrid | None:
-    """The rows in `keep` by their planned lengths; None without an SLO, rows, or token times to judge."""
-    rows = select(table.rows, keep)
-    if slo is None or not len(rows) or not_measurable(rows, slo).any():
-        return None
+def length_grid(rows: Rows, judged: Judgement) -> LengthGrid:
+    """The decided ones of judged rows, by their planned lengths."""
+    good, rows = judged.good[judged.decided], select(rows, judged.decided)
     prompt_edge, output_edge = _edges(rows["prompt_tokens"]), _edges(rows["max_tokens"])
     shape = len(prompt_edge) - 1, len(output_edge) - 1
     cell = _cell(rows["prompt_tokens"], prompt_edge) * shape[1] + _cell(rows["max_tokens"], output_edge)
     total = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
-    good = np.bincount(cell, weights=good_rows(rows, slo), minlength=shape[0] * shape[1]).reshape(shape)
-    return LengthGrid(prompt_edge, output_edge, good.astype(int).tolist(), total.tolist())
+    met = np.bincount(cell, weights=good, minlength=shape[0] * shape[1]).reshape(shape)
+    return LengthGrid(prompt_edge, output_edge, met.astype(int).tolist(), total.tolist())
 
 
 def _edges(lengths: NDArray[np.int32]) -> list[int]:

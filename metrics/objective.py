@@ -20,15 +20,20 @@ from numpy.typing import NDArray
 
 from metrics.errors import MetricsError
 from metrics.goodput import LimitCount
-from metrics.latency import Mask, counted, e2e_s, is_ok, itl_s, select, tpot_s, ttft_s
+from metrics.judge import SLACK_S, Measured, Verdict, judge_rows, measure, measured_s, no_token
+from metrics.judge import judge as hold
+from metrics.latency import Mask, counted, is_ok, itl_s, select
 from metrics.records import RecordTable, Rows
-from metrics.slo import FAILURES, SLACK_S, SLO, met_limit, not_measurable
+from metrics.slo import FAILURES, NOT_MEASURABLE, SLO, hinges, unknown_because
 
 Floats = NDArray[np.float64]
 
 JOINT = "all limits"
 QUANTITIES = ("ttft", "tpot", "e2e", "itl", "queue")  # in seconds
 SLOWDOWNS = ("ttft_slowdown", "tpot_slowdown", "e2e_slowdown")  # times the same request alone
+TIMES = {"ttft", "tpot", "e2e"}  # what the judge measures of a row
+NUMERATORS = {name: name.removesuffix("_slowdown") for name in SLOWDOWNS}
+_NOT_TOLD = {"queue": "the server does not tell how long requests waited"}
 _LIMIT = re.compile(r"\s*([a-z0-9_]+)\.p(\d+(?:\.\d+)?)\s*=\s*([\d.]+)\s*(ms|s|m|x)\s*")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "x": 1.0}
 
@@ -79,10 +84,14 @@ class Reference(NamedTuple):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A run against an objective: the counts per objective, the worst of them, and what was missed how often."""
+    """A run against an objective: the counts per objective, the worst of them, and what was missed how often.
+
+    `unmeasurable` are units that count as missed because nothing could be measured on them.
+    """
 
     limits: list[LimitCount]
     misses: dict[str, int]
+    unmeasurable: dict[str, int] = {}
 
     @property
     def worst(self) -> LimitCount:
@@ -93,6 +102,11 @@ class Judged(msgspec.Struct, frozen=True):
     def met(self) -> bool:
         """Whether every objective is."""
         return all(limit.met for limit in self.limits)
+
+    @property
+    def hinges_on_unmeasurable(self) -> bool:
+        """Whether an objective is missed only because some units could not be measured."""
+        return any(hinges(c.good, self.unmeasurable.get(c.name, 0), c.total, c.share) for c in self.limits)
 
 
 Objective = SLO | Family
@@ -122,51 +136,78 @@ def judge(
     rows = select(table.rows, keep)
     if isinstance(objective, SLO):
         return _joint(rows, objective)
-    limits = [_count(table, rows, keep, limit, reference) for limit in objective.limits]
-    misses = {limit.name: limit.total - limit.good for limit in limits}
-    return Judged(limits, misses | {FAILURES: int((~is_ok(rows)).sum())})
+    measured = measure(rows, {NUMERATORS.get(limit.quantity, limit.quantity) for limit in objective.limits} & TIMES)
+    found = [_count(table, rows, keep, limit, measured, reference) for limit in objective.limits]
+    counts = [count for count, _ in found]
+    misses = {limit.name: limit.total - limit.good for limit in counts}
+    misses[FAILURES] = int(measured.failed.sum())
+    return Judged(counts, misses, {count.name: unmeasurable for count, unmeasurable in found if unmeasurable})
 
 
 def _joint(rows: Rows, slo: SLO) -> Judged:
-    if not_measurable(rows, slo).any():
-        raise MetricsError("the answers came in one piece: TTFT cannot be measured", code="ttft_not_measurable")
-    ok = is_ok(rows)
-    met = {quantity: met_limit(rows, slo, quantity) for quantity in slo.limits}
-    good = int(np.logical_and.reduce(list(met.values())).sum())
-    misses = {FAILURES: int((~ok).sum())} | {quantity: int((ok & ~mask).sum()) for quantity, mask in met.items()}
-    return Judged([LimitCount(JOINT, good, len(rows), slo.share)], misses)
+    judged = judge_rows(rows, slo.limits)
+    reason = unknown_because(rows, judged)
+    if reason is not None and reason.endswith(NOT_MEASURABLE):
+        raise MetricsError(f"no answer shows its {reason.removesuffix(NOT_MEASURABLE).upper()}", code=reason)
+    not_met = {q: judged.count(Verdict.MISSED, q) + judged.count(Verdict.UNMEASURABLE, q) for q in slo.limits}
+    count = LimitCount(JOINT, judged.count(Verdict.GOOD), int(judged.decided.sum()), slo.share)
+    unmeasurable = judged.count(Verdict.UNMEASURABLE)
+    return Judged(
+        [count],
+        {FAILURES: judged.count(Verdict.FAILED)} | not_met,
+        {JOINT: unmeasurable} if unmeasurable else {},
+    )
 
 
-def _count(table: RecordTable, rows: Rows, keep: Mask, limit: Limit, reference: Reference | None) -> LimitCount:
+def _count(
+    table: RecordTable, rows: Rows, keep: Mask, limit: Limit, measured: Measured, reference: Reference | None
+) -> tuple[LimitCount, int]:
+    """How many units met one limit of a family, and how many could not be measured."""
     if limit.quantity == "itl":
-        if table.events is None:
-            raise MetricsError("token gaps were not kept, so no limit on them can be judged", code="no_token_times")
-        values = itl_s(table.events, keep & is_ok(table.rows))
-        return LimitCount(limit.name, int((values <= limit.limit + SLACK_S).sum()), len(values), limit.share)
-    values = _values(rows, keep, limit.quantity, reference)
+        return _count_gaps(table, keep, limit, int(measured.failed.sum()))
+    shown = measured._replace(values={limit.quantity: _values(rows, keep, limit.quantity, measured, reference)})
     slack = 1e-9 if limit.quantity in SLOWDOWNS else SLACK_S
-    within = values <= limit.limit + slack
-    if limit.quantity.startswith("tpot"):
-        within |= np.isnan(values) & is_ok(rows) & ~np.isnan(rows["first_token_s"])  # one token: nothing to miss
-    return LimitCount(limit.name, int(within.sum()), len(rows), limit.share)
+    judged = hold(shown, {limit.quantity: limit.limit}, slack)
+    if judged.none_measurable:
+        raise MetricsError(
+            _NOT_TOLD.get(limit.quantity, f"no answer shows its {limit.quantity}"),
+            code=f"{limit.quantity}{NOT_MEASURABLE}",
+        )
+    count = LimitCount(limit.name, judged.count(Verdict.GOOD), int(judged.decided.sum()), limit.share)
+    return count, judged.count(Verdict.UNMEASURABLE)
 
 
-def _values(rows: Rows, keep: Mask, quantity: str, reference: Reference | None) -> Floats:
-    """One value per row, NaN for a failed request."""
+def _count_gaps(table: RecordTable, keep: Mask, limit: Limit, failed: int) -> tuple[LimitCount, int]:
+    """Token gaps of all answers. Those between tokens that no read told apart are there and were not measured."""
+    if table.events is None:
+        raise MetricsError("token gaps were not kept, so no limit on them can be judged", code="no_token_times")
+    answers = keep & is_ok(table.rows)
+    hidden = answers & np.isnan(measured_s(table.rows, "tpot"))
+    values = itl_s(table.events, answers & ~hidden)
+    unmeasurable = int(np.maximum(table.rows["output_tokens"][hidden] - 1, 1).sum())
+    if unmeasurable and not len(values):
+        raise MetricsError("no answer shows the times between its tokens", code=f"itl{NOT_MEASURABLE}")
+    good, total = int((values <= limit.limit + SLACK_S).sum()), len(values) + unmeasurable
+    # Failed requests have no gaps; where nothing else came there is none at all, and the limit was not kept either.
+    return LimitCount(limit.name, good, total or failed, limit.share), unmeasurable
+
+
+def _values(rows: Rows, keep: Mask, quantity: str, measured: Measured, reference: Reference | None) -> Floats:
+    """What each row has to show for a limit on `quantity`, as the judge takes it."""
     if quantity == "queue":
-        if len(rows) and np.isnan(rows["queue_s"]).all():
-            raise MetricsError("the server does not tell how long requests waited", code="queue_not_measurable")
-        return np.where(is_ok(rows), rows["queue_s"], np.nan)
-    if quantity in QUANTITIES:
-        return {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}[quantity](rows)
+        queue_s = np.where(no_token(rows), np.inf, rows["queue_s"])
+        return np.where(measured.failed, np.inf, np.where(measured.interrupted, np.nan, queue_s))
+    if quantity not in SLOWDOWNS:
+        return measured.values[quantity]
     if reference is None:
         raise MetricsError("slowdowns need the times of the same requests on an idle server", code="no_reference")
     ttft, tpot = reference.ttft_s[keep], reference.tpot_s[keep]
-    if quantity == "ttft_slowdown":
-        return np.asarray(ttft_s(rows) / ttft)
-    if quantity == "tpot_slowdown":
-        return np.asarray(tpot_s(rows) / tpot)
-    return np.asarray(e2e_s(rows) / (ttft + np.nan_to_num(tpot) * np.maximum(rows["output_tokens"] - 1, 0)))
+    later = np.maximum(np.where(measured.interrupted, rows["max_tokens"], rows["output_tokens"]) - 1, 0)
+    whole = ttft + np.where(later > 0, tpot * later, 0.0)
+    alone = {"ttft_slowdown": ttft, "tpot_slowdown": tpot, "e2e_slowdown": whole}[quantity]
+    shown = measured.values[NUMERATORS[quantity]]
+    # What needs no reference stays as it is: a failed request, and a limit that does not apply.
+    return np.where(np.isfinite(shown), shown / np.where(alone > 0, alone, np.nan), shown)
 
 
 def _read_limit(part: str, text: str) -> Limit:

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from metrics.judge import Judgement, Verdict, judge_rows
 from metrics.latency import client_lag_s, counted, e2e_s, second_token_gap_s, tpot_s, ttft_from_sent_s, ttft_s
 from metrics.records import RECORD_DTYPE, Flag, Phase, StampSource, outcome_name
 from metrics.rundir import Run
-from metrics.slo import SLO, good_rows, not_measurable
+from metrics.slo import SLO
 
 BLOCK = 50_000  # rows turned into Python objects at a time
 Cell = int | float | str | bool | None
 
 _NAMED = ("outcome", "phase", "flags", "stamp_source", "error_id", "http_status")
-DERIVED = ("ttft_s", "ttft_from_sent_s", "tpot_s", "second_token_gap_s", "e2e_s", "client_lag_s", "counted", "good")
+DERIVED = ("ttft_s", "ttft_from_sent_s", "tpot_s", "second_token_gap_s", "e2e_s", "client_lag_s", "counted")
+JUDGED = ("good", "verdict")
 COLUMNS = [
     *(name for name in RECORD_DTYPE.names or () if name not in _NAMED),
     "outcome",
@@ -26,15 +28,18 @@ COLUMNS = [
     "flags",
     "stamp_source",
     *DERIVED,
+    *JUDGED,
 ]
 
 
 def request_rows(run: Run, slo: SLO | None) -> Iterator[list[Cell]]:
     """Every planned request's cells in the order of `COLUMNS`; None for what never happened or is unknown.
 
-    `good` is None without an SLO and where it cannot be judged; it says nothing of rows that are not `counted`.
+    `good` and `verdict` are None without an SLO, `good` also of an undecided request; neither says anything of rows
+    that are not `counted`.
     """
-    columns = _numbers(run, slo)
+    columns = _numbers(run)
+    judged = None if slo is None else judge_rows(run.table.rows, slo.limits)
     rows, errors = run.table.rows, run.table.errors
     outcomes: dict[tuple[int, int], str] = {}
     flags: dict[int, str] = {}
@@ -43,14 +48,24 @@ def request_rows(run: Run, slo: SLO | None) -> Iterator[list[Cell]]:
         cells = [_plain(columns[name][begin : begin + BLOCK]) for name in COLUMNS if name in columns]
         names = [name for name in COLUMNS if name in columns]
         named = _texts(block, errors, outcomes, flags)
-        lists = dict(zip(names, cells, strict=True)) | named
+        lists = dict(zip(names, cells, strict=True)) | named | _judged(judged, begin, len(block))
         yield from map(list, zip(*(lists[name] for name in COLUMNS), strict=True))
 
 
-def _numbers(run: Run, slo: SLO | None) -> dict[str, Any]:
+def _judged(judged: Judgement | None, begin: int, count: int) -> dict[str, list[Cell]]:
+    """Whether each row of a block is good, and its verdict by name."""
+    if judged is None:
+        return {name: [None] * count for name in JUDGED}
+    verdicts = [Verdict(value) for value in judged.verdict[begin : begin + count].tolist()]
+    return {
+        "good": [None if verdict == Verdict.UNDECIDED else verdict == Verdict.GOOD for verdict in verdicts],
+        "verdict": [verdict.name.lower() for verdict in verdicts],
+    }
+
+
+def _numbers(run: Run) -> dict[str, Any]:
     rows, events = run.table.rows, run.table.events
     unknown = np.full(len(rows), np.nan)
-    judged = slo is not None and not not_measurable(rows, slo).any()
     return {
         **{name: rows[name] for name in RECORD_DTYPE.names or () if name not in _NAMED},
         "http_status": rows["http_status"],
@@ -61,7 +76,6 @@ def _numbers(run: Run, slo: SLO | None) -> dict[str, Any]:
         "e2e_s": e2e_s(rows),
         "client_lag_s": client_lag_s(rows),
         "counted": counted(rows, run.info.stopped_at_s),
-        "good": good_rows(rows, slo) if slo is not None and judged else unknown,
     }
 
 

@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 
 from metrics.errors import MetricsError
-from metrics.latency import Mask, Seconds, counted, e2e_s, is_ok, is_streamed, select, tpot_s, ttft_from_sent_s, ttft_s
+from metrics.judge import Judgement, Measured, Verdict, Verdicts, judge, judge_rows, measure
+from metrics.latency import Mask, Seconds, counted, e2e_s, is_ok, is_streamed, select, tpot_s, ttft_s
 from metrics.records import RecordTable, Rows
 
-# A difference of two floats must not turn "exactly at the limit" into a miss.
-SLACK_S = 1e-6
-
 QUANTITIES: dict[str, Callable[[Rows], Seconds]] = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
-FAILURES = "failures"
+FAILURES, UNMEASURABLE = "failures", "unmeasurable"
+NOT_MEASURABLE = "_not_measurable"  # how reasons end, after the quantity
+BOUNDS_ABOVE = 0.01  # share of undecided requests from which on both bounds are given
 
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60)}
 _DURATION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*(ms|s|m)")
@@ -76,7 +76,11 @@ class SentAttainment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attainment(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of all planned requests (after warm-up) were good; `share` is None when that cannot be known."""
+    """How many of the planned requests (after warm-up) were good; `share` is None when that cannot be known.
+
+    `total` leaves out the `undecided`, which a stop cut off before they were past a limit. Where they are more than
+    1 %, `bounds` are the shares of all requests had none, and had all of them, been good.
+    """
 
     share: float | None
     good: int | None
@@ -84,31 +88,45 @@ class Attainment(msgspec.Struct, frozen=True, kw_only=True):
     target_share: float
     meets: bool | None
     marginals: dict[str, float | None]  # the share that met each limit alone
-    binding: str | None  # what most requests missed: a quantity, or `failures`; None when nothing was missed
+    binding: str | None  # what most requests missed: a quantity, `failures` or `unmeasurable`; None: nothing
     from_sent: SentAttainment
     limits_s: dict[str, float]
-    reason: str | None = None  # why the share is None: `ttft_not_measurable`, `no_requests`
+    reason: str | None = None  # why the share is None: `ttft_not_measurable`, `no_requests`, `undecided`, ...
+    unmeasurable: dict[str, int] = {}  # answers on which a limit applied and could not be measured, by limit
+    unmeasurable_requests: int = 0  # not good for that reason alone
+    undecided: int = 0
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def hinges_on_unmeasurable(self) -> bool:
+        """Whether the target is missed only because some answers could not be measured."""
+        return hinges(self.good, self.unmeasurable_requests, self.total, self.target_share)
 
 
 def attain(table: RecordTable, slo: SLO, stopped_at_s: float | None = None) -> Attainment:
     """Judge every counted row; compares counts, never rounded percentages."""
     rows = select(table.rows, counted(table.rows, stopped_at_s))
-    total = len(rows)
-    reason = "no_requests" if not total else "ttft_not_measurable" if not_measurable(rows, slo).any() else None
-    met = {quantity: met_limit(rows, slo, quantity) for quantity in slo.limits}
-    good = int(np.logical_and.reduce(list(met.values())).sum())
+    measured = measure(rows, slo.limits)
+    judged = judge(measured, slo.limits)
+    good, undecided = judged.count(Verdict.GOOD), judged.count(Verdict.UNDECIDED)
+    total, reason = len(rows) - undecided, unknown_because(rows, judged)
     known = reason is None
+    loose = undecided > BOUNDS_ABOVE * len(rows) and not judged.none_measurable
     return Attainment(
         share=good / total if known else None,
         good=good if known else None,
         total=total,
         target_share=slo.share,
         meets=reaches(good, total, slo.share) if known else None,
-        marginals={quantity: float(mask.mean()) if known else None for quantity, mask in met.items()},
-        binding=_binding(rows, met) if known else None,
-        from_sent=_from_sent(rows, slo, met) if known else SentAttainment(share=None, good=None),
+        marginals={quantity: _met_share(found) if known else None for quantity, found in judged.by_limit.items()},
+        binding=_binding(judged) if known else None,
+        from_sent=_from_sent(rows, measured, slo) if known else SentAttainment(share=None, good=None),
         limits_s=slo.limits,
         reason=reason,
+        unmeasurable={q: count for q in slo.limits if (count := judged.count(Verdict.UNMEASURABLE, q))},
+        unmeasurable_requests=judged.count(Verdict.UNMEASURABLE),
+        undecided=undecided,
+        bounds=(good / len(rows), (good + undecided) / len(rows)) if loose else None,
     )
 
 
@@ -127,22 +145,19 @@ def attain_by_class(
 
 def good_rows(rows: Rows, slo: SLO) -> Mask:
     """Which rows came through and met every limit."""
-    return np.asarray(np.logical_and.reduce([met_limit(rows, slo, quantity) for quantity in slo.limits]))
+    return judge_rows(rows, slo.limits).good
 
 
-def met_limit(rows: Rows, slo: SLO, quantity: str) -> Mask:
-    """Which rows came through and met one limit. A one-token answer has no TPOT to miss; no token misses all."""
-    value = QUANTITIES[quantity](rows)
-    within = value <= slo.limits[quantity] + SLACK_S
-    if quantity == "tpot":
-        within |= np.isnan(value) & _has_token(rows)
-    return np.asarray(within & is_ok(rows) & _answered(rows))
-
-
-def not_measurable(rows: Rows, slo: SLO) -> Mask:
-    """Answers that came through in one piece, so that a limit on token times can be neither met nor missed."""
-    needs_tokens = slo.ttft_s is not None or slo.tpot_s is not None
-    return np.asarray(is_ok(rows) & ~is_streamed(rows) & needs_tokens)
+def unknown_because(rows: Rows, judged: Judgement) -> str | None:
+    """Why the share of good requests cannot be known; None where it can."""
+    if not len(rows):
+        return "no_requests"
+    if not judged.none_measurable:
+        return None if judged.decided.any() else "undecided"
+    if (is_ok(rows) & ~is_streamed(rows)).any():
+        return f"ttft{NOT_MEASURABLE}"
+    counts = {quantity: judged.count(Verdict.UNMEASURABLE, quantity) for quantity in judged.by_limit}
+    return f"{max(counts, key=lambda quantity: counts[quantity])}{NOT_MEASURABLE}"
 
 
 def reaches(good: int, total: int, share: float) -> bool:
@@ -150,29 +165,34 @@ def reaches(good: int, total: int, share: float) -> bool:
     return good >= share * total - 1e-9 * total
 
 
-def _has_token(rows: Rows) -> Mask:
-    return np.asarray(~np.isnan(rows["first_token_s"]))
+def hinges(good: int | None, unmeasurable: int, total: int, share: float) -> bool:
+    """Whether a target that is missed would be met if all that could not be measured were good."""
+    if good is None or reaches(good, total, share):
+        return False
+    return reaches(good + unmeasurable, total, share)
 
 
-def _answered(rows: Rows) -> Mask:
-    """Rows with at least one token; a body in one piece counts by its tokens."""
-    return np.asarray(_has_token(rows) | (~is_streamed(rows) & (rows["output_tokens"] > 0)))
+def _met_share(found: Verdicts) -> float | None:
+    decided = int(np.count_nonzero(found != Verdict.UNDECIDED))
+    return int(np.count_nonzero(found == Verdict.GOOD)) / decided if decided else None
 
 
-def _binding(rows: Rows, met: dict[str, Mask]) -> str | None:
+def _binding(judged: Judgement) -> str | None:
     """What most requests missed; ties go to failures, then in the order of the limits."""
-    ok = is_ok(rows)
-    misses = {FAILURES: int((~ok).sum())} | {quantity: int((ok & ~mask).sum()) for quantity, mask in met.items()}
+    misses = {FAILURES: judged.count(Verdict.FAILED)}
+    misses |= {quantity: judged.count(Verdict.MISSED, quantity) for quantity in judged.by_limit}
+    misses[UNMEASURABLE] = judged.count(Verdict.UNMEASURABLE)
     worst = max(misses, key=lambda name: misses[name])
     return worst if misses[worst] else None
 
 
-def _from_sent(rows: Rows, slo: SLO, met: dict[str, Mask]) -> SentAttainment:
-    masks = dict(met)
+def _from_sent(rows: Rows, measured: Measured, slo: SLO) -> SentAttainment:
+    values = dict(measured.values)
     if slo.ttft_s is not None:
-        masks["ttft"] = is_ok(rows) & (ttft_from_sent_s(rows) <= slo.ttft_s + SLACK_S)
-    good = int(np.logical_and.reduce(list(masks.values())).sum())
-    return SentAttainment(share=good / len(rows), good=good)
+        values["ttft"] = values["ttft"] - np.nan_to_num(rows["sent_s"] - rows["scheduled_s"])
+    judged = judge(measured._replace(values=values), slo.limits)
+    good, decided = judged.count(Verdict.GOOD), int(judged.decided.sum())
+    return SentAttainment(share=good / decided if decided else None, good=good)
 
 
 def _field(key: str, text: str) -> str:

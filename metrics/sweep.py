@@ -9,6 +9,7 @@ import numpy as np
 
 from metrics.errors import MetricsError
 from metrics.goodput import GoodputEstimate, fit_goodput
+from metrics.judge import Verdict, judge_rows
 from metrics.latency import counted, is_ok, select, tpot_s
 from metrics.names import short_names
 from metrics.rates import duration_s, offered_per_s
@@ -65,13 +66,14 @@ def load_point(run: Run, slo: SLO) -> LoadPoint | None:
     offered = offered_per_s(select(table.rows, keep))
     if attained.good is None or offered is None:
         return None
+    judged = judge_rows(select(table.rows, keep), slo.limits)
     together, alone = speeds(table, stop)
     return LoadPoint(
         rate_per_s=offered,
         good=attained.good,
         total=attained.total,
         marginals={name: share for name, share in attained.marginals.items() if share is not None},
-        failed_share=float(np.mean(~is_ok(table.rows[keep]))),
+        failed_share=judged.count(Verdict.FAILED) / attained.total,
         output_tokens_per_s=together or None,
         user_tokens_per_s=alone or None,
         scaled_good=scaled_good(table, slo, stop),
@@ -89,7 +91,7 @@ def speeds(table: RecordTable, stopped_at_s: float | None = None) -> tuple[float
 
 def scaled_good(table: RecordTable, slo: SLO, stopped_at_s: float | None = None) -> list[int]:
     """Good requests with all limits multiplied by each of `SCALES`."""
-    needed = needed_scale(table, counted(table.rows, stopped_at_s), slo)
+    needed = needed_scale(judge_rows(select(table.rows, counted(table.rows, stopped_at_s)), slo.limits), slo)
     return [int((needed <= scale + 1e-12).sum()) for scale in SCALES]
 
 

@@ -9,18 +9,15 @@ import msgspec
 import numpy as np
 
 from metrics.evidence import contradictions
-from metrics.findings import Finding, first_due_s
-from metrics.findings import invalid as _invalid
-from metrics.findings import part as _part
-from metrics.findings import warning as _warning
-from metrics.findings import what as _what
-from metrics.latency import Mask, client_lag_s, counted, is_ok, is_streamed, select, ttft_s
+from metrics.findings import Finding, first_due_s, invalid, part, warning, what
+from metrics.latency import Mask, client_lag_s, counted, failed_by_server, is_ok, select, ttft_s
 from metrics.records import EventTimes, Flag, Outcome, Rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
-from metrics.slo import SLO
+from metrics.slo import SLO, attain
 from metrics.stamps import loop_lag, read_late, stamp_uncertainty_s
 from metrics.stats import Stat, describe
+from metrics.unjudged import not_judged
 
 Verdict = Literal["valid", "warning", "invalid"]
 
@@ -52,7 +49,8 @@ def assess(run: Run, slo: SLO | None) -> Validity:
     of = counted(rows, info.stopped_at_s)
     mine = select(rows, of)
     findings = [
-        *_not_offered(mine, slo),
+        *_not_offered(mine),
+        *not_judged(mine, None if slo is None else attain(run.table, slo, info.stopped_at_s)),
         *_limited_by_client(rows, run.table.events, of, slo),
         *_server_evidence(mine),
         *contradictions(run.table, of, info),
@@ -78,30 +76,23 @@ def lag_limit_s(slo: SLO | None) -> float:
     return min(LAG_SHARE_OF_TTFT * slo.ttft_s, MAX_LAG_S)
 
 
-def _not_offered(rows: Rows, slo: SLO | None) -> Iterator[Finding]:
+def _not_offered(rows: Rows) -> Iterator[Finding]:
     if not len(rows):
-        yield _invalid("no_requests", "No request was due after the warm-up, so there is nothing to report.")
+        yield invalid("no_requests", "No request was due after the warm-up, so there is nothing to report.")
         return
     lost = rows["outcome"] == Outcome.LOST_WORKER
     if lost.any():
-        yield _invalid(
+        yield invalid(
             "worker_lost",
-            f"{_part(lost)} were lost with their worker{_since(rows, lost)}: the load fell there.",
-            **_what(rows, lost),
+            f"{part(lost)} were lost with their worker{_since(rows, lost)}: the load fell there.",
+            **what(rows, lost),
         )
     skipped = np.isin(rows["outcome"], (Outcome.NOT_SENT, Outcome.SKIPPED_LATE))
     if skipped.any():
-        yield _invalid(
+        yield invalid(
             "schedule_not_offered",
-            f"{_part(skipped)} were not sent{_since(rows, skipped)}.",
-            **_what(rows, skipped),
-        )
-    whole = is_ok(rows) & ~is_streamed(rows)
-    if whole.any() and (slo is None or slo.ttft_s is not None or slo.tpot_s is not None):
-        yield _invalid(
-            "ttft_not_measurable",
-            f"{_part(whole)} were answered in one piece: they have no first-token time. Ask for a streamed answer.",
-            **_what(rows, whole),
+            f"{part(skipped)} were not sent{_since(rows, skipped)}.",
+            **what(rows, skipped),
         )
 
 
@@ -109,7 +100,7 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
     lag = describe(client_lag_s(select(rows, of)))
     limit = lag_limit_s(slo)
     if lag is not None and lag.p99 > limit:
-        yield _invalid(
+        yield invalid(
             "limited_by_client",
             f"The client sent late: p99 {lag.p99 * 1e3:.3g} ms after the schedule, allowed are {limit * 1e3:.3g} ms.",
             lag_p99_s=lag.p99,
@@ -124,7 +115,7 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
     allowed = UNCERTAINTY_SHARE_OF_TPOT * slo.tpot_s
     share = float((uncertainty > allowed).mean()) if len(uncertainty) else 0.0
     if share > UNCERTAIN_TOKENS:
-        yield _invalid(
+        yield invalid(
             "limited_by_client",
             f"{share * 100:.1f} % of the token times may be wrong by more than {allowed * 1e3:.3g} ms because the "
             "client read late; 1 % is allowed.",
@@ -137,17 +128,16 @@ def _limited_by_client(rows: Rows, events: EventTimes | None, of: Mask, slo: SLO
 def _server_evidence(rows: Rows) -> Iterator[Finding]:
     """What the server did that a reader must know before any figure."""
     ok = is_ok(rows)
-    ours = (Outcome.OK, Outcome.NOT_SENT, Outcome.SKIPPED_LATE, Outcome.LOST_WORKER, Outcome.INTERRUPTED)
-    failed = ~np.isin(rows["outcome"], ours)
+    failed = failed_by_server(rows)
     if failed.any():
-        yield _warning("failures", f"{_part(failed)} failed and count as not good.", **_what(rows, failed))
+        yield warning("failures", f"{part(failed)} failed and count as not good.", **what(rows, failed))
     for code, flag, words in (
         ("short_outputs", Flag.SHORT_OUTPUT, "gave fewer tokens than asked"),
         ("estimated_tokens", Flag.TOKENS_ESTIMATED, "came without usage: their token events were counted"),
     ):
         flagged = ok & ((rows["flags"] & flag) != 0)
         if flagged.any():
-            yield _warning(code, f"{_part(flagged)} {words}.", **_what(rows, flagged))
+            yield warning(code, f"{part(flagged)} {words}.", **what(rows, flagged))
     yield from _cold_start(rows)
 
 
@@ -157,10 +147,10 @@ def _buffered(rows: Rows, events: EventTimes | None, of: Mask) -> Iterator[Findi
     if flagged.sum() <= BUFFERED_ROWS * of.sum() or (events is not None and read_late(events, flagged)):
         return
     buffered = flagged[of]
-    yield _warning(
+    yield warning(
         "buffered_stream",
-        f"{_part(buffered)} were buffered on the way, so their token times say little.",
-        **_what(select(rows, of), buffered),
+        f"{part(buffered)} were buffered on the way, so their token times say little.",
+        **what(select(rows, of), buffered),
     )
 
 
@@ -173,7 +163,7 @@ def _cold_start(rows: Rows) -> Iterator[Finding]:
         return
     first, p90 = float(ttft[0]), float(np.percentile(ttft[1:], 90))
     if first > COLD_START_FACTOR * p90:
-        yield _warning(
+        yield warning(
             "cold_start",
             f"The first answer's TTFT was {first:.3g} s where 90 % of the others stayed within {p90:.3g} s; "
             "use --warmup.",
@@ -186,7 +176,7 @@ def _cold_start(rows: Rows) -> Iterator[Finding]:
     groups = [group for group in groups if len(group) >= COLD_LENGTH_ROWS]
     slow = [float(group[0]) for group in groups if group[0] > COLD_START_FACTOR * np.percentile(group[1:], 90)]
     if len(groups) > 1 and 2 * len(slow) > len(groups):
-        yield _warning(
+        yield warning(
             "cold_start",
             f"In {len(slow)} of {len(groups)} ranges of prompt length the first TTFT, up to {max(slow):.3g} s, "
             f"was over {COLD_START_FACTOR:.3g} times what 90 % of the range's others stayed within; use --warmup.",
@@ -199,7 +189,7 @@ def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
     """What the set-up, rather than a single answer, puts in doubt."""
     outside = info.server.get("extrapolated_share")
     if isinstance(outside, int | float) and outside > 0:
-        yield _warning(
+        yield warning(
             "extrapolated_model",
             f"{outside * 100:.1f} % of the modelled time lay outside the range the performance model was fitted on.",
             share=outside,
@@ -207,16 +197,16 @@ def _run_conditions(rows: Rows, info: RunInfo) -> Iterator[Finding]:
     waits = rows["client_queue_s"]
     waiting = waits > 0
     if waiting.any():
-        yield _warning(
+        yield warning(
             "not_open_loop",
-            f"{_part(waiting)} waited for a slot under --max-in-flight, up to {waits.max():.3g} s: "
+            f"{part(waiting)} waited for a slot under --max-in-flight, up to {waits.max():.3g} s: "
             "the arrivals are no longer the schedule's.",
             count=int(waiting.sum()),
             wait_max_s=float(waits.max()),
         )
     if info.stopped_at_s is not None:
         why = f" ({info.stop_reason})" if info.stop_reason else ""
-        yield _warning(
+        yield warning(
             "partial",
             f"The run was ended at {info.stopped_at_s:.3g} s{why}; results are about the requests due before.",
             stopped_at_s=info.stopped_at_s,

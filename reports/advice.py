@@ -51,6 +51,19 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
         "An answer in one piece has no first token, so a target on it can be neither met nor missed.",
         "Leave out `--no-stream`; look for a proxy that buffers; or set targets with `e2e=` only.",
     ),
+    "tpot_not_measurable": (
+        "Tokens that come in one read have no time between them, so a target on it can be neither met nor missed.",
+        "Turn off buffering in the proxy (nginx: `proxy_buffering off`), aim `--target` at the server itself, or set "
+        "targets with `ttft=` and `e2e=` only.",
+    ),
+    "unmeasurable": (
+        "A limit that could not be held against an answer counts as not met, never as met.",
+        "Look for a proxy that buffers and for servers that send several tokens at once; or set targets with `e2e=`.",
+    ),
+    "undecided": (
+        "What was on its way when the run ended could still have become good or bad: it counts as neither.",
+        "Let the run end by itself, or judge it by both bounds.",
+    ),
     "limited_by_client": (
         "The client set these times, not the server: they say nothing about the server.",
         "Add `--workers`, or run the client on a quieter or larger machine; `--spin-us 200` sharpens single sends.",

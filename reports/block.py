@@ -48,6 +48,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         verdict = "met" if attained.meets else "missed"
         share = f"{attained.share:.2%} ({attained.good} of {attained.total})"
         good = f"{share}, target {attained.target_share * 100:.4g}% {verdict}"
+        if attained.undecided:
+            good += f"; {attained.undecided} undecided"
+        if attained.bounds is not None:
+            good += f", with them {attained.bounds[0]:.2%} to {attained.bounds[1]:.2%}"
     lag = summary.validity.client_lag_s
     findings = ", ".join(finding.code for finding in summary.validity.findings)
     return [

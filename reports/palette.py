@@ -19,6 +19,7 @@ LIGHT = {
     "slow": "#c25100",
     "both": "#8c2a10",
     "end": "#b9872f",
+    "unmeasurable": "#7a5195",
     "failed": "#6b7178",
     "target": "#16191d",
     "on": "#ffffff",
@@ -52,6 +53,7 @@ DARK = {
     "slow": "#ef7d33",
     "both": "#d4694e",
     "end": "#a88a4a",
+    "unmeasurable": "#b595d6",
     "failed": "#8d959d",
     "target": "#eceef0",
     "on": "#0b0d0f",
@@ -81,13 +83,14 @@ DASHES = [[1, 0], [7, 4], [2, 3], [9, 3, 2, 3]]
 PHASES = [f"var(--p{i})" for i in range(1, 7)]
 
 # What a request missed, in the order it is stacked.
-PARTS = ["good", "late", "slow", "both", "end", "failed"]
+PARTS = ["good", "late", "slow", "both", "end", "unmeasurable", "failed"]
 PART_NAMES = {
     "good": "good",
     "late": "late first token",
     "slow": "slow tokens",
     "both": "both",
     "end": "late end",
+    "unmeasurable": "not measurable",
     "failed": "failed",
 }
 

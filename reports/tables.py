@@ -82,7 +82,8 @@ def _attainment_card(summary: Summary) -> Card | None:
     return Card(
         "Within targets",
         percent(attained.share, attained.target_share),
-        f"{of(attained.good, attained.total)} good; target {target(attained.target_share)}",
+        f"{of(attained.good, attained.total)} good; target {target(attained.target_share)}"
+        + (f"; {count(attained.undecided)} undecided" if attained.undecided else ""),
         "good" if attained.meets else "bad",
         attained.share,
         attained.target_share,

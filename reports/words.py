@@ -14,11 +14,19 @@ from metrics.tokengaps import Interference, WorstGap
 from reports.numbers import THIN, count, digits, of, percent, plural, rate, seconds, target
 
 LIMIT_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-MISSED = {"ttft": "late first tokens", "tpot": "slow tokens", "e2e": "late ends", "failures": "failures"}
+MISSED = {
+    "ttft": "late first tokens",
+    "tpot": "slow tokens",
+    "e2e": "late ends",
+    "failures": "failures",
+    "unmeasurable": "answers that could not be measured",
+}
 LONGEST_NAME = 100
 NOT_MEASURED = {
     "ttft_not_measurable": "answers came in one piece, so token times were not measurable",
+    "tpot_not_measurable": "the tokens of each answer came together, so the time between them was not measurable",
     "no_requests": "no request was due after the warm-up",
+    "undecided": "the run ended before anything was known of any request",
 }
 
 
@@ -72,7 +80,17 @@ def headline(summary: Summary, sure: Certainty | None = None) -> str:
     asked = targets(attained.limits_s)
     offered = summary.rates.offered_per_s
     at = "" if offered is None else f"At {rate(offered, 'requests/s')}, "
-    return f"{at}{share}{ends} of requests met {asked}: {target(attained.target_share)} target {verdict}."
+    told = f"{target(attained.target_share)} target {verdict}{_loose(attained)}"
+    return f"{at}{share}{ends} of requests met {asked}: {told}."
+
+
+def _loose(attained: Attainment) -> str:
+    """What the undecided could change, where they are more than a few."""
+    if attained.bounds is None:
+        return ""
+    low, high = attained.bounds
+    open_ = low < attained.target_share <= high
+    return f"{' by those decided' if open_ else ''}; with the undecided {percent(low)} to {percent(high)}"
 
 
 def clipped(text: str) -> str:
@@ -115,6 +133,8 @@ def subline(summary: Summary, sure: Certainty | None = None) -> str:
     attained, parts = summary.attainment, []
     if attained is not None and attained.good is not None:
         parts.append(f"{of(attained.good, attained.total)} requests were good{_binding(attained)}")
+    if attained is not None and attained.undecided:
+        parts.append(f"{count(attained.undecided)} more undecided when the run ended")
     if sure is not None and attained is not None and 0 < (attained.share or 0) < 1:
         parts.append("the interval is 95 %, from inside this run only")
     told = headline(summary, sure)
@@ -168,15 +188,21 @@ def outcomes(found: Quadrants) -> str:
         (found.slow_tokens, "with slow tokens"),
         (found.both, "with both"),
         (found.late_end, "with a late end"),
+        (found.unmeasurable, "not measurable"),
         (found.failed, "failed"),
     ]
     told = listed([f"{count(n)} {name}" for n, name in parts if n])
-    return f"{told}, of {plural(found.total, 'planned request')}."
+    apart = f"; {count(found.undecided)} more were undecided when the run ended" if found.undecided else ""
+    return f"{told}, of {plural(found.total, 'planned request')}{apart}."
 
 
 def density(found: Density) -> str:
     """What the plane of one run shows."""
-    alone = f" {plural(found.without_tpot, 'answer')} of one token have no place here." if found.without_tpot else ""
+    alone = (
+        f" {plural(found.without_tpot, 'answer')} of one token, or with all tokens at once, have no place here."
+        if found.without_tpot
+        else ""
+    )
     return f"{plural(sum(found.count), 'answered request')}; the stronger the colour, the more of them.{alone}"
 
 

@@ -9,7 +9,6 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadtest.backends.simulator import simulate
 from loadtest.backends.spec import resolve
@@ -19,12 +18,11 @@ from loadtest.search.saturation import saturation
 from loadtest.search.virtual import counted_of
 from loadtest.search.windows import Windows, without_edges
 from metrics.goodput import LimitCount
-from metrics.latency import counted, e2e_s, is_ok, select, tpot_s, ttft_s
+from metrics.judge import Measured, judge, measure
+from metrics.latency import counted, e2e_s, select
 from metrics.objective import Family, Objective
 from metrics.search import Saturation
-from metrics.slo import SLACK_S, SLO
-
-Floats = NDArray[np.float64]
+from metrics.slo import QUANTITIES, SLO
 
 STEP: Final = 1.05  # between neighbouring rates of the grid
 LEAP: Final = 8  # steps at once while looking for the other side
@@ -48,11 +46,11 @@ class Shown(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """One simulation: the times of its requests for any joint SLO, or the counts of one family."""
+    """One simulation: what its requests show for any joint SLO, or the counts of one family."""
 
     requests: int
     median_s: float
-    times: Floats
+    measured: Measured
     counts: list[LimitCount]
 
 
@@ -135,29 +133,24 @@ class Probe:
         return min(max(REQUESTS, math.ceil(DURATIONS * median_s * rate_per_s)), MOST_REQUESTS)
 
     def _run(self, rate_per_s: float, slo: Objective, requests: int) -> _Run:
-        """TTFT, TPOT and end-to-end time of all counted requests, infinite for a failed one; or a family's counts."""
+        """What all counted requests show for any limits; or a family's counts."""
         schedule = without_edges(self._windows.trace(WINDOW, rate_per_s, requests))
         family = slo if isinstance(slo, Family) else None
         table = simulate(self.deployment, schedule, events=family is not None and family.needs_gaps)
         rows = select(table.rows, counted(table.rows))
-        times = np.stack([ttft_s(rows), np.nan_to_num(tpot_s(rows), nan=0.0), e2e_s(rows)])
-        times[:, ~is_ok(rows)] = np.inf
         counts = []
         if family is not None:
             alone = model_unloaded(reference_deployment(self.deployment)) if family.needs_reference else None
             counts = counted_of(table, family, alone).limits
-        done = times[2][np.isfinite(times[2])]
-        return _Run(requests, float(np.median(done)) if len(done) else 0.0, times, counts)
+        done = e2e_s(rows)
+        median_s = float(np.nanmedian(done)) if np.isfinite(done).any() else 0.0
+        return _Run(requests, median_s, measure(rows, QUANTITIES), counts)
 
 
 def _judged(run: _Run, slo: Objective) -> Shown:
-    return _joint(run.times, slo) if isinstance(slo, SLO) else _worst(run.counts)
-
-
-def _joint(times: Floats, slo: SLO) -> Shown:
-    limits = np.array([np.inf if limit is None else limit + SLACK_S for limit in (slo.ttft_s, slo.tpot_s, slo.e2e_s)])
-    good = (times <= limits[:, None]).all(axis=0) & np.isfinite(times[0])
-    share = float(good.mean())
+    if not isinstance(slo, SLO):
+        return _worst(run.counts)
+    share = float(judge(run.measured, slo.limits).good.mean())
     return Shown(share, share - slo.share)
 
 

@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 import numpy as np
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from loadtest.errors import UsageError
 from loadtest.replay.exchange import Exchange
-from loadtest.replay.stamps import ReadTimes
+from loadtest.replay.rowpacker import Row
 from metrics.hopeless import allowed_misses
-from metrics.slo import SLACK_S, SLO
+from metrics.judge import Verdict, judge_row, measured_of, overdue
+from metrics.records import Outcome
+from metrics.slo import SLO
 
 LEAST_REQUESTS = 20
 HOPELESS = "attainment of "  # what a search asks for: `attainment of ttft=1s,tpot=45ms,share=90%`
@@ -72,7 +75,7 @@ class AbortRule:
 class Watch(Protocol):
     """Hears of every finished request and says when it is enough."""
 
-    def finished(self, exchange: Exchange, ok: bool, times: ReadTimes, done_ns: int) -> None: ...
+    def finished(self, index: int, row: Row) -> None: ...
 
     def verdict(self, now: int, live: Iterable[Exchange]) -> str: ...
 
@@ -91,37 +94,34 @@ class HopelessWatch:
 
     def __init__(self, slo: SLO, warmup: Sequence[bool] | NDArray[np.bool_], due_ns: Callable[[int], int]) -> None:
         self._slo, self._warmup, self._due_ns = slo, warmup, due_ns
+        self._limits = slo.limits
         self._allowed = allowed_misses(int(len(warmup) - np.sum(warmup)), slo.share)
         self._missed: set[int] = set()
 
-    def finished(self, exchange: Exchange, ok: bool, times: ReadTimes, done_ns: int) -> None:
-        """A request is over, well or not."""
-        if not self._warmup[exchange.index] and (not ok or self._too_slow(exchange, times, done_ns)):
-            self._missed.add(exchange.index)
+    def finished(self, index: int, row: Row) -> None:
+        """A request is over, well or not. What could not be measured may still decide, so it is no miss yet."""
+        if self._warmup[index]:
+            return
+        if judge_row(row, self._limits) >= Verdict.MISSED:
+            self._missed.add(index)
+        else:
+            self._missed.discard(index)  # its token had come in time and was only read late
 
     def verdict(self, now: int, live: Iterable[Exchange]) -> str:
         """Why the run is lost, "" while it is not."""
         for exchange in live:
-            if not self._warmup[exchange.index] and self._overdue(exchange, now):
+            if exchange.index not in self._missed and not self._warmup[exchange.index] and self._overdue(exchange, now):
                 self._missed.add(exchange.index)
         if len(self._missed) <= self._allowed:
             return ""
         return f"{self._slo} is out of reach: {len(self._missed)} requests missed, {self._allowed} may"
 
     def _overdue(self, exchange: Exchange, now: int) -> bool:
+        """Late by the wait alone; what was read and is not decoded yet may hold the first token, or the end."""
+        if exchange.connection is not None and exchange.connection.reads:
+            return False
         waited_s = (now - self._due_ns(exchange.index)) / 1e9
-        limits = self._slo.e2e_s, None if exchange.answer.event_reads else self._slo.ttft_s
-        return any(limit is not None and waited_s > limit + SLACK_S for limit in limits)
-
-    def _too_slow(self, exchange: Exchange, times: ReadTimes, done_ns: int) -> bool:
-        reads, due_ns = exchange.answer.event_reads, self._due_ns(exchange.index)
-        if not reads:
-            return True
-        found = {"e2e": (done_ns - due_ns) / 1e9, "ttft": (times.at(reads[0]) - due_ns) / 1e9}
-        gaps = exchange.answer.output_tokens - exchange.answer.hidden_tokens - 1
-        if gaps > 0:
-            found["tpot"] = (times.at(reads[-1]) - times.at(reads[0])) / gaps / 1e9
-        return any(found.get(name, 0.0) > limit + SLACK_S for name, limit in self._slo.limits.items())
+        return overdue(self._limits, waited_s, started=bool(exchange.answer.event_reads))
 
 
 class AbortWatch:
@@ -133,15 +133,16 @@ class AbortWatch:
         self._values = array("d")
         self._finished = self._failed = 0
 
-    def finished(self, exchange: Exchange, ok: bool, times: ReadTimes, done_ns: int) -> None:
+    def finished(self, index: int, row: Row) -> None:
         """A request is over; only answers that came through have latencies."""
-        if self._warmup[exchange.index]:
+        if self._warmup[index]:
             return
+        ok = row["outcome"] == Outcome.OK
         self._finished += 1
         self._failed += not ok
-        value_ns = self._latency_ns(exchange, times, done_ns) if ok else None
-        if value_ns is not None:
-            self._values.append(value_ns / 1e9)
+        value_s = self._latency_s(row) if ok else None
+        if value_s is not None:
+            self._values.append(value_s)
 
     def verdict(self, now: int, live: Iterable[Exchange]) -> str:
         """Why to abort now, "" when not; requests in `live` without a token count by how long they have waited."""
@@ -158,24 +159,24 @@ class AbortWatch:
         return f"{rule.text}: {found:.3g} s over {len(values)} requests" if rule.broken_by(found) else ""
 
     def _waiting_s(self, now: int, live: Iterable[Exchange]) -> list[float]:
+        """How long each request has waited for what the rule is about: its end, or its first token."""
+        to_end, from_sent = self.rule.metric == "e2e", self.rule.metric == "ttft_from_sent"
         return [
-            (now - self._due_ns(exchange.index)) / 1e9
+            (now - ((exchange.sent_ns or now) if from_sent else self._due_ns(exchange.index))) / 1e9
             for exchange in live
-            if not exchange.answer.event_reads and not self._warmup[exchange.index]
+            if (to_end or not exchange.answer.event_reads) and not self._warmup[exchange.index]
         ]
 
-    def _latency_ns(self, exchange: Exchange, times: ReadTimes, done_ns: int) -> float | None:
-        """The rule's metric of one answer, by the definitions of metrics.latency; None where it has none."""
-        reads, due_ns, metric = exchange.answer.event_reads, self._due_ns(exchange.index), self.rule.metric
-        if metric == "e2e":
-            return done_ns - due_ns
-        if metric == "failed" or not reads:
+    def _latency_s(self, row: Row) -> float | None:
+        """The rule's metric of one answer, as the judge takes it; None where it has none."""
+        metric = self.rule.metric
+        if metric == "failed":
             return None
-        first_ns, last_ns = times.at(reads[0]), times.at(reads[-1])
-        if metric == "tpot":
-            gaps = exchange.answer.output_tokens - exchange.answer.hidden_tokens - 1
-            return (last_ns - first_ns) / gaps if gaps > 0 else None
-        return first_ns - (due_ns if metric == "ttft" else exchange.sent_ns)
+        if metric == "ttft_from_sent":
+            value_s = measured_of(row, "ttft") - (row["sent_s"] - row["scheduled_s"])
+        else:
+            value_s = measured_of(row, metric)
+        return value_s if isfinite(value_s) else None
 
 
 def _stat(values: NDArray[np.float64], stat: str) -> float:

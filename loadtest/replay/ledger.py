@@ -39,12 +39,12 @@ class Ledger:
         answer = exchange.answer
         times = self._stamps.resolve(answer.user_ns, answer.kernel, exchange.sent_ns)
         done_ns = now or times.at(max(answer.last_body_read, answer.headers_read))
-        self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
+        row = self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
         self._count(outcome)
         if self._on_request is not None:
             self._tell(self._on_request, exchange, times, outcome, done_ns)
         if self._watch is not None:
-            self._watch.finished(exchange, outcome == Outcome.OK, times, done_ns)
+            self._watch.finished(exchange.index, row)
         return done_ns
 
     def each_second(self) -> None:

@@ -43,7 +43,7 @@ class Recorder:
 
     def finished(
         self, exchange: Exchange, times: ReadTimes, outcome: Outcome, phase: Phase, done_ns: int, error: str = ""
-    ) -> None:
+    ) -> Row:
         """A row that was sent, however it ended; `times` are those of the answer's reads."""
         row, answer = self._begin(exchange.index), exchange.answer
         count = answer.count
@@ -84,6 +84,7 @@ class Recorder:
         lags = np.where(lag_us < 0, NO_KERNEL_STAMP, np.minimum(lag_us, NO_KERNEL_STAMP - 1)).astype("<u2")
         self._journal.record(pack(row), us.tobytes(), tokens.tobytes(), lags.tobytes(), _masked(error))
         self.tally.add(row)
+        return row
 
     def flush(self) -> None:
         self._journal.flush()

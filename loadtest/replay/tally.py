@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isnan, log2, nan
+from math import isfinite, log2
 
 import msgspec
 
 from loadtest.replay.rowpacker import Row
+from metrics.judge import Verdict, judge_row, measured_of
 from metrics.records import Outcome
-from metrics.slo import SLACK_S, SLO
+from metrics.slo import SLO
 
 SHORTEST_S = 1e-5
 PER_OCTAVE = 8  # a bin is 9 % wide
@@ -19,7 +20,8 @@ BINS = 24 * PER_OCTAVE  # up to 168 s
 class Seen(msgspec.Struct):
     """Finished requests of one worker, or of all: how often each latency fell into each bin, and the good ones.
 
-    `good` of `judged` requests met the SLO, failed ones counted; both stay 0 without one. The warm-up is left out.
+    `good` of `judged` requests met the SLO, failed ones counted and undecided ones not; both stay 0 without one. The
+    warm-up is left out.
     """
 
     ttft: list[int] = msgspec.field(default_factory=lambda: [0] * BINS)
@@ -34,34 +36,25 @@ class Tally:
 
     def __init__(self, slo: str = "") -> None:
         self.seen = Seen()
-        self._slo = SLO.parse(slo) if slo else None
+        self._limits = SLO.parse(slo).limits if slo else None
 
     def add(self, row: Row) -> None:
         """One row that was sent, just as it was journalled."""
         if row["warmup"]:
             return
-        seen, due = self.seen, row["scheduled_s"]
-        _count(seen.lag, row["sent_s"] - due - row["client_queue_s"])
-        ok = row["outcome"] == Outcome.OK
-        first, last = row["first_token_s"], row["last_token_s"]
-        gaps = row["output_tokens"] - row["hidden_tokens"] - 1
-        tpot = (last - first) / gaps if gaps > 0 else nan
-        found = {"ttft": first - due, "tpot": tpot, "e2e": row["done_s"] - due}
-        if ok:
-            _count(seen.ttft, found["ttft"])
-            _count(seen.tpot, found["tpot"])
-        if self._slo is not None:
-            seen.judged += 1
-            # An answer of one token has no TPOT to miss; one without any misses everything.
-            seen.good += (
-                ok
-                and not isnan(first)
-                and not any(found[name] > limit + SLACK_S for name, limit in self._slo.limits.items())
-            )
+        seen = self.seen
+        _count(seen.lag, row["sent_s"] - row["scheduled_s"] - row["client_queue_s"])
+        if row["outcome"] == Outcome.OK:
+            _count(seen.ttft, measured_of(row, "ttft"))
+            _count(seen.tpot, measured_of(row, "tpot"))
+        if self._limits is not None:
+            verdict = judge_row(row, self._limits)
+            seen.judged += verdict != Verdict.UNDECIDED
+            seen.good += verdict == Verdict.GOOD
 
 
 def _count(bins: list[int], value_s: float) -> None:
-    if not isnan(value_s):
+    if isfinite(value_s):
         place = int(log2(max(value_s, SHORTEST_S) / SHORTEST_S) * PER_OCTAVE)
         bins[min(place, BINS - 1)] += 1
 

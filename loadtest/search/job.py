@@ -23,7 +23,8 @@ from loadtest.sides import LaunchedSide, Side, VirtualSide
 from loadtest.target import OnProgress, Target
 from metrics.decision import DecisionRow, decide
 from metrics.goodput import GoodputEstimate, SweepPoint, sweep_goodput
-from metrics.latency import counted
+from metrics.judge import judge_rows
+from metrics.latency import counted, select
 from metrics.names import short_names
 from metrics.objective import Family, Objective
 from metrics.search import (
@@ -37,7 +38,7 @@ from metrics.search import (
     row_of,
     scale_of,
 )
-from metrics.slo import SLO
+from metrics.slo import SLO, unknown_because
 from metrics.tightness import tightness
 from workloads.schedule import Schedule, plan
 
@@ -216,8 +217,9 @@ class SearchJob:
         needed: list[float | None] = []
         for number in range(self.runs):
             table = runs.table(rate, number)
-            found = tightness(table, counted(table.rows), slo)
-            needed.append(None if found is None else found.smallest)
+            rows = select(table.rows, counted(table.rows))
+            judged = judge_rows(rows, slo.limits)
+            needed.append(tightness(judged, slo).smallest if unknown_because(rows, judged) is None else None)
         return msgspec.structs.replace(_bare(variant), slo_scale=scale_of(rate, needed))
 
     def _most_users(

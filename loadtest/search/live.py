@@ -27,7 +27,7 @@ from metrics.records import RecordTable
 from metrics.rundir import Run
 from metrics.runinfo import STOPPED_BY_USER
 from metrics.search import Counted
-from metrics.slo import SLO
+from metrics.slo import NOT_MEASURABLE, SLO
 from metrics.summary import summarise
 from workloads.schedule import Schedule, plan
 
@@ -114,11 +114,13 @@ class LiveRuns:
         told = msgspec.structs.replace(run.info, slo="" if slo is None else str(slo))
         found = summarise(Run(told, run.table), slo).validity.findings
         unsound = [finding.code for finding in found if finding.level == "invalid"]
-        if "ttft_not_measurable" in unsound:
-            raise InvalidError("the answers came in one piece: TTFT cannot be measured", code="ttft_not_measurable")
+        unknown = [finding for finding in found if finding.code.endswith(NOT_MEASURABLE) and finding.level == "invalid"]
+        if unknown:
+            raise InvalidError(unknown[0].message, code=unknown[0].code)
         counted = counted_of(run.table, self.objective, self._reference(), run.info.stopped_at_s)
         if run.info.stopped_at_s is not None:
             counted = self._aborted(run, counted)
+        unsound += [code for code in counted.unsound if code not in unsound]
         return msgspec.structs.replace(counted, unsound=unsound, folder=run.info.name)
 
     def _aborted(self, run: Run, counted: Counted) -> Counted:

@@ -17,7 +17,7 @@ from metrics.latency import counted, e2e_s, select
 from metrics.objective import Family, Objective, judge
 from metrics.records import RecordTable, Rows
 from metrics.search import Counted
-from metrics.slo import SLO
+from metrics.slo import SLO, UNMEASURABLE
 from metrics.sweep import scaled_good, speeds
 from workloads.schedule import Schedule
 from workloads.synth import generate
@@ -104,6 +104,7 @@ def counted_of(
         median_e2e_s=float(np.nanmedian(durations)) if np.isfinite(durations).any() else 0.0,
         misses=judged.misses,
         limits=judged.limits,
+        unsound=[UNMEASURABLE] if judged.hinges_on_unmeasurable else [],
         phases_p90_s=_phases(select(rows, counted(rows, stopped_at_s))),
         output_tokens_per_s=together,
         user_tokens_per_s=alone,

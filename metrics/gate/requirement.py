@@ -13,9 +13,11 @@ from metrics.gate.looks import RuleResult, result_of
 from metrics.gate.rules import Rule, parse_rule
 from metrics.gate.sample import Sample
 from metrics.intervals import Floats, Interval, block_interval, effective_sample_size, share_interval
+from metrics.judge import judge_rows
 from metrics.latency import counted, select
+from metrics.records import Rows
 from metrics.rundir import Run
-from metrics.slo import QUANTITIES, SLO, good_rows
+from metrics.slo import QUANTITIES, SLO, attain
 from metrics.stats import defined
 
 _PER_ROW = {**QUANTITIES, "ttft_from_sent": latency.ttft_from_sent_s}
@@ -61,15 +63,23 @@ def _required(run: Run, sample: Sample, slo: SLO | None, rule: Rule) -> RuleResu
 def _within_run(run: Run, slo: SLO | None, rule: Rule) -> Interval | None:
     rows = select(run.table.rows, counted(run.table.rows, run.info.stopped_at_s))
     if rule.key == "attainment" and slo is not None:
-        return _share(good_rows(rows, slo))
+        return _attainment(run, rows, slo)
     if rule.key == "failed":
-        return _share(~latency.is_ok(rows))
+        return _share(latency.failed_by_server(rows))
     name, _, statistic = rule.key.partition(".")
     if name not in _PER_ROW or statistic == "max":
         return None
     # The run's own seed: the same run always gets the same verdict.
     rng = np.random.default_rng(run.info.seed)
     return block_interval(defined(_PER_ROW[name](rows)), lambda values: _statistic(values, statistic), rng)
+
+
+def _attainment(run: Run, rows: Rows, slo: SLO) -> Interval:
+    """As wide as it may have been with all undecided requests good, or none, where they are more than a few."""
+    judged = judge_rows(rows, slo.limits)
+    found, bounds = _share(judged.good[judged.decided]), attain(run.table, slo, run.info.stopped_at_s).bounds
+    low, high = bounds or (1.0, 0.0)
+    return Interval(min(found.low, low), found.estimate, max(found.high, high))
 
 
 def _share(mask: latency.Mask) -> Interval:

@@ -28,6 +28,7 @@ class Sample(msgspec.Struct, kw_only=True):
     requests: int = 0
     failed: int = 0
     good: int | None = None
+    judged: int | None = None  # requests that attainment is about
     gpus: int | None = None
     trace: str = ""  # hash of its content
     trace_name: str = ""
@@ -73,6 +74,7 @@ def sample_of(summary: Summary) -> Sample:
         requests=counted,
         failed=failed,
         good=attained.good if attained is not None else None,
+        judged=attained.total if attained is not None else None,
         gpus=run.gpus,
         trace=run.trace_hash,
         trace_name=run.trace_name,

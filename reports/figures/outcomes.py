@@ -94,5 +94,6 @@ def counts(quadrants: Quadrants) -> dict[str, int]:
         "slow": quadrants.slow_tokens,
         "both": quadrants.both,
         "end": quadrants.late_end,
+        "unmeasurable": quadrants.unmeasurable,
         "failed": quadrants.failed,
     }

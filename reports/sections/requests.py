@@ -21,8 +21,15 @@ def outcomes_section(runs: Sequence[RunView]) -> Section | None:
         return None
     tells = words.of_each([(label, words.outcomes(q)) for label, q in known])
     parts = {name: [outcomes.counts(q)[part] for _, q in known] for part, name in PART_NAMES.items()}
+    cut = any(q.undecided for _, q in known)
     rows = [
-        [label, *(count(ns[i]) for ns in parts.values()), count(q.total), percent(q.ok / q.total, share)]
+        [
+            label,
+            *(count(ns[i]) for ns in parts.values()),
+            *([count(q.undecided)] if cut else []),
+            count(q.total + q.undecided),
+            percent(q.ok / q.total, share),
+        ]
         for i, (label, q) in enumerate(known)
     ]
     return Section(
@@ -30,7 +37,7 @@ def outcomes_section(runs: Sequence[RunView]) -> Section | None:
         "What became of every request",
         "Good requests should reach the target line; the colour after them says what is missed.",
         [panel("outcomes", 1, outcomes.outcomes(known, share, description=tells), tells)],
-        Table(["run", *parts, "planned", "attainment"], rows),
+        Table(["run", *parts, *(["undecided"] if cut else []), "planned", "attainment"], rows),
         key=[Swatch(name, f"var(--{part})", square=True) for part, name in PART_NAMES.items() if any(parts[name])],
     )
 

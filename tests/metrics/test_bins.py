@@ -63,6 +63,12 @@ def test_without_an_slo_nothing_is_judged() -> None:
     assert found.curves.ttft_s.within_target is None
 
 
+def test_without_rows_or_an_slo_nothing_hangs_on_a_verdict() -> None:
+    """No quadrants, scale, grid or interval."""
+    for found in (of(answered([(0, 0.1, 0.04, 9)]), None), of(answered([]))):
+        assert (None,) * 4 == (found.quadrants, found.tightness, found.lengths, found.certainty)
+
+
 def test_quadrants_are_absent_when_token_times_are_not_measurable() -> None:
     """An answer in one piece has no TTFT: no count pretends otherwise."""
     rows = answered([(0, 0.1, 0.04, 9)])

@@ -56,3 +56,10 @@ def test_a_late_first_token_is_known_as_soon_as_it_is_late() -> None:
     """Two of four may not miss: the run is lost when the second has waited for a second."""
     rows = rows_of([(1.5, 0.05, 2, True), (1.5, 0.05, 2, True), (0.1, 0.05, 2, True), (0.1, 0.05, 2, True)])
     assert math.isclose(1.5, hopeless_at_s(rows, SLO_) or 0.0, abs_tol=1e-5)
+
+
+def test_what_could_not_be_measured_ends_no_run() -> None:
+    """It may decide, and then the whole run says so: only certain misses count."""
+    rows = rows_of([(0.5, 0.05, 5, True)] * 4)
+    rows["last_token_s"][:2] = rows["first_token_s"][:2]
+    assert hopeless_at_s(rows, SLO_) is None

@@ -109,3 +109,51 @@ def test_what_is_no_objective_is_refused(text: str) -> None:
     with pytest.raises(MetricsError) as error:
         parse_objective(text)
     assert ("bad_slo", True) == (error.value.code, bool(error.value.hint))
+
+
+def test_gaps_between_tokens_that_came_together_are_not_met() -> None:
+    """Two of four answers came in one read: their twenty gaps are there and were not measured."""
+    made = table([0.1] * 4, [0.02, 0.02, 0.0, 0.0])
+    found = judge(made, parse_objective("itl.p99=50ms"))
+    assert (20, 40) == (found.limits[0].good, found.limits[0].total)
+    assert {"itl.p99": 20} == found.unmeasurable
+    assert found.hinges_on_unmeasurable
+    with pytest.raises(MetricsError, match="times between its tokens") as raised:
+        judge(table([0.1] * 2, [0.0] * 2), parse_objective("itl.p99=50ms"))
+    assert "itl_not_measurable" == raised.value.code
+
+
+def test_without_any_answer_no_limit_is_kept() -> None:
+    """Every request failed, so there is neither gap nor queue to be within a limit."""
+    made = table([0.1] * 3, [0.02] * 3, failed=3)
+    counts = judge(made, parse_objective("itl.p99=50ms,queue.p50=2s,tpot.p50=1s")).limits
+    assert [(0, 3, False)] * 3 == [(c.good, c.total, c.met) for c in counts]
+
+
+def test_a_limit_on_gaps_does_not_apply_to_answers_of_one_token() -> None:
+    """There is no gap to be too long."""
+    assert judge(table([0.1] * 3, [0.0] * 3, tokens=1), parse_objective("itl.p99=50ms")).met
+
+
+def test_a_family_counts_what_could_not_be_measured_as_missed() -> None:
+    """No queue time told for one of four, no reference for another, and one without any token."""
+    made = table([0.2] * 4, [0.06] * 4)
+    made.rows["queue_s"][0] = np.nan
+    reference = Reference(np.array([0.1, np.nan, 0.1, 0.1]), np.array([0.05, 0.05, np.nan, 0.05]))
+    names = ("ttft_slowdown", "tpot_slowdown", "e2e_slowdown")
+    limits = (Limit("queue", 1.0, 0.9), *(Limit(name, 4.0, 0.9) for name in names))
+    found = judge(made, Family(limits=limits), reference)
+    assert [3, 3, 3, 2] == [c.good for c in found.limits]
+    assert {"queue.p90": 1, "ttft_slowdown.p90": 1, "tpot_slowdown.p90": 1, "e2e_slowdown.p90": 2} == found.unmeasurable
+    made.rows["first_token_s"][3] = made.rows["last_token_s"][3] = np.nan
+    made.rows["output_tokens"][3] = 0
+    counts = judge(made, parse_objective("ttft.p90=1s,tpot.p90=1s,e2e.p90=9s"))
+    assert ([3, 3, 3], {}) == ([c.good for c in counts.limits], counts.unmeasurable)
+
+
+def test_what_a_stop_cut_off_is_in_no_count_of_a_family() -> None:
+    """Unless it was past the limit: of four one is good, one late, one late at the stop, one open."""
+    made = table([0.1, 0.9, 0.9, 0.1], [0.02] * 4)
+    made.rows["outcome"][2:] = Outcome.INTERRUPTED
+    found = judge(made, parse_objective("ttft.p90=500ms"))
+    assert (1, 3, {"ttft.p90": 2, "failures": 0}) == (found.limits[0].good, found.limits[0].total, found.misses)

@@ -25,7 +25,7 @@ def test_a_prediction_is_about_the_rows_of_the_run() -> None:
     rows = ok_rows([9.0, 0.1, 0.3, 9.0], warmup=[True, False, False, False])
     rows["scheduled_s"] = [0.0, 1.0, 2.0, 3.0]
     rows["first_token_s"] = rows["scheduled_s"] + [9.0, 0.1, 0.3, 9.0]
-    rows["last_token_s"] = rows["done_s"] = rows["first_token_s"]
+    rows["last_token_s"] = rows["done_s"] = rows["first_token_s"] + 0.1
     found = prediction(RecordTable(rows), TARGETS, stopped_at_s=2.5)
     assert 0.5 == found.attainment
     assert found.ttft_s is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+from metrics.records import Outcome
 from metrics.requests import COLUMNS, request_rows
+from metrics.slo import SLO
+from tests.metrics.rows import ok_rows, run_of
 from tests.reports.samples import TARGETS, run
 
 
@@ -31,3 +34,18 @@ def test_derived_cells_are_those_of_the_definitions() -> None:
 def test_without_an_slo_nobody_is_good_or_bad() -> None:
     """Unknown, not false."""
     assert {None} == {row[COLUMNS.index("good")] for row in request_rows(run(requests=5), None)}
+
+
+def test_each_row_says_its_verdict() -> None:
+    """Good or not, unknown where a stop came first; the reason by name."""
+    rows = ok_rows([0.1, 0.9, 0.1, 0.1, 0.1])
+    rows["last_token_s"][2] = rows["first_token_s"][2]
+    rows["outcome"][3:] = Outcome.INTERRUPTED, Outcome.TIMEOUT
+    cells = [dict(zip(COLUMNS, row, strict=True)) for row in request_rows(run_of(rows), SLO(ttft_s=0.5, tpot_s=0.1))]
+    assert [
+        (True, "good"),
+        (False, "missed"),
+        (False, "unmeasurable"),
+        (None, "undecided"),
+        (False, "failed"),
+    ] == [(row["good"], row["verdict"]) for row in cells]

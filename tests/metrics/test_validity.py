@@ -126,6 +126,39 @@ def test_answers_in_one_piece_are_invalid_unless_no_token_time_is_asked_for() ->
     assert {} == codes(rows, slo=SLO(e2e_s=1.0))
 
 
+def test_some_answers_in_one_piece_are_not_good_and_decide_or_not() -> None:
+    """One of twenty leaves 95 %: a warning; three leave 85 % of what could be 100: nobody knows."""
+    rows = ok_rows([0.1] * 20)
+    rows["flags"][:1] |= np.uint32(Flag.NOT_STREAMED)
+    assert {"unmeasurable": "warning"} == codes(rows)
+    assert {"ttft_not_measurable": "warning"} == codes(rows, slo=None)
+    rows["flags"][:3] |= np.uint32(Flag.NOT_STREAMED)
+    assert {"unmeasurable": "invalid"} == codes(rows)
+    found = assess(run_of(rows), TARGETS).findings[0]
+    assert {"count": 3, "share": 0.15, "ttft": 3, "tpot": 3} == found.evidence
+    rows["first_token_s"][3:8] += 1.0  # five are late for certain: missed either way
+    assert "warning" == codes(rows)["unmeasurable"]
+
+
+def test_all_tokens_in_one_read_leave_tpot_unknown() -> None:
+    """A proxy that buffers everything gets no praise for its token times; TTFT alone is judged."""
+    rows = ok_rows([0.1] * 5)
+    rows["last_token_s"] = rows["first_token_s"]
+    assert {"tpot_not_measurable": "invalid"} == codes(rows)
+    assert {} == codes(rows, slo=SLO(ttft_s=1.0))
+
+
+def test_requests_that_a_stop_cut_off_are_told_with_both_bounds() -> None:
+    """Two of ten, above 1 %: none or all of them good."""
+    rows = ok_rows([0.1] * 10)
+    rows["outcome"][8:] = Outcome.INTERRUPTED
+    assert {"partial": "warning", "undecided": "warning"} == codes(rows, stopped_at_s=10.0)
+    found = assess(run_of(rows, stopped_at_s=10.0), TARGETS).findings
+    told = next(finding for finding in found if finding.code == "undecided")
+    assert {"count": 2, "share": 0.2, "lowest_share": 0.8, "highest_share": 1.0} == told.evidence
+    assert "80.0 %" in told.message
+
+
 @pytest.mark.parametrize(
     ("columns", "info", "code"),
     [

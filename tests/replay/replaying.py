@@ -75,9 +75,12 @@ def replay(
     limit_s: float = 60.0,
     reactor: str = "epoll",
     on_request: OnRequest | None = None,
+    stop_when: Callable[[Progress], bool] | None = None,
+    slo: str = "",
     **changes: object,
 ) -> Replayed:
-    """Replay `shard` against `url`; keywords of SenderOptions and Endpoint go to whichever knows them."""
+    """Replay `shard` against `url`, as far as `stop_when` lets it; keywords of SenderOptions and Endpoint go to
+    whichever knows them."""
     own = {k: v for k, v in changes.items() if k in SenderOptions.__struct_fields__}
     endpoint = Endpoint.parse(url, api=changes.pop("api", None))  # type: ignore[arg-type]
     endpoint = msgspec.structs.replace(endpoint, **{k: v for k, v in changes.items() if k not in own})
@@ -87,11 +90,14 @@ def replay(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records-0.bin"
         loop = HubReactor() if reactor == "hub" else EpollReactor()
-        recorder = Recorder(JournalWriter(path, 0), shard, 0)
+        recorder = Recorder(JournalWriter(path, 0), shard, 0, slo)
         sender = Sender(endpoint, shard, Prompts.of(shard), options, recorder, loop, on_request)
         t0_ns = clock.monotonic_ns() + int(lead_s * 1e9)
         sender.start(t0_ns)
         give_up_ns = clock.monotonic_ns() + int(limit_s * 1e9)
+        if stop_when is not None:
+            _drive(loop, lambda: stop_when(sender.progress()))
+            sender.stop()
         _drive(loop, lambda: sender.done or loop.failure is not None or clock.monotonic_ns() > give_up_ns)
         loop.close()
         assert loop.failure is None, loop.failure

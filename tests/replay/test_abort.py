@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.replay.abort import HOPELESS, LEAST_REQUESTS, AbortRule, HopelessWatch
+from loadtest.replay.abort import HOPELESS, LEAST_REQUESTS, AbortRule, AbortWatch, HopelessWatch
+from loadtest.replay.rowpacker import blank_row
 from metrics.records import Outcome
 from metrics.slo import SLO
 from tests.replay.player import Play, Player, response_head
@@ -113,7 +116,7 @@ def test_the_watch_needs_one_miss_more_than_may_be() -> None:
 
         def __init__(self, index: int) -> None:
             self.index = index
-            self.answer = self
+            self.answer, self.connection = self, None
             self.event_reads: list[int] = []
 
     def seen(*indexes: int) -> str:
@@ -121,3 +124,51 @@ def test_the_watch_needs_one_miss_more_than_may_be() -> None:
 
     assert "" == seen(0, 1, 2, 3, 4, 5, 6)
     assert "3 requests missed, 2 may" in seen(7)
+
+
+def row_of(first: float = 0.1, last: float = 0.3, **columns: float) -> dict[str, float]:
+    """An answer of eleven tokens, due and sent at 0."""
+    times = {"scheduled_s": 0.0, "sent_s": 0.0, "first_token_s": first, "last_token_s": last, "done_s": last}
+    return blank_row() | {"outcome": Outcome.OK, "output_tokens": 11, "max_tokens": 11} | times | columns
+
+
+def test_a_finished_request_is_judged_as_the_report_does() -> None:
+    """A slow or failed one is a miss; what could not be measured may still decide, so it ends no run."""
+    watched = slo_of("ttft=1s,tpot=100ms,share=90%", 10)
+    for index, row in enumerate([row_of(), row_of(last=0.1), row_of(outcome=Outcome.TIMEOUT), row_of(last=5.0)]):
+        watched.finished(index, row)
+    assert "2 requests missed, 1 may" in watched.verdict(0, [])
+
+
+def test_a_token_that_was_only_read_late_is_taken_back() -> None:
+    """It had waited too long as far as anybody knew; the kernel's stamp says that it had come in time."""
+    watched = slo_of("ttft=1s,share=90%", 5)
+    waiting = SimpleNamespace(index=0, connection=None, answer=SimpleNamespace(event_reads=[]))
+    assert "1 requests missed" in watched.verdict(int(2e9), [waiting])  # type: ignore[list-item]
+    watched.finished(0, row_of(first=0.9))
+    assert "" == watched.verdict(int(2e9), [])
+
+
+def test_what_was_read_and_not_decoded_is_not_overdue() -> None:
+    """The first token may be among it."""
+    watched = slo_of("ttft=1s,share=90%", 5)
+    waiting = SimpleNamespace(
+        index=0, connection=SimpleNamespace(reads=[b"token"]), answer=SimpleNamespace(event_reads=[])
+    )
+    assert "" == watched.verdict(int(2e9), [waiting])  # type: ignore[list-item]
+
+
+def test_a_stream_that_goes_on_for_too_long_is_known_by_its_wait() -> None:
+    """A limit on the end needs no end; one on the first token is settled once it has come."""
+    streaming = SimpleNamespace(index=0, sent_ns=1, connection=None, answer=SimpleNamespace(event_reads=[3]))
+    for metric, broken in (("e2e", True), ("ttft", False)):
+        watched = AbortWatch(f"{metric}.p50 > 1s", np.zeros(25, dtype=bool), lambda _: 0)
+        assert broken == bool(watched.verdict(int(2e9), [streaming] * LEAST_REQUESTS))  # type: ignore[list-item]
+
+
+def test_token_times_that_nobody_saw_are_in_no_percentile() -> None:
+    """Tokens in one read would make the median zero."""
+    watched = AbortWatch("tpot.p50 > 10ms", np.zeros(100, dtype=bool), lambda _: 0)
+    for index in range(60):
+        watched.finished(index, row_of() if index % 3 else row_of(last=0.1))
+    assert "over 40 requests" in watched.verdict(0, [])

@@ -34,14 +34,14 @@ def test_text_has_contrast(theme: dict[str, str], name: str, ground: str) -> Non
 @pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK])
 def test_shares_can_be_read_on_their_bars(theme: dict[str, str]) -> None:
     """The per cent in a segment has 4.5:1 on the segment's colour."""
-    grounds = {"on": ("good", "slow", "both", "failed"), "on-bright": ("late", "end")}
+    grounds = {"on": ("good", "slow", "both", "unmeasurable", "failed"), "on-bright": ("late", "end")}
     assert [] == [(t, p) for t, parts in grounds.items() for p in parts if contrast(theme[t], theme[p]) < 4.5]
 
 
 @pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK])
 def test_marks_stand_out_from_the_card(theme: dict[str, str]) -> None:
     """Graphics need 3:1, except the amber whose segments carry dark text and a name."""
-    marks = ["s1", "s2", "s3", "good", "slow", "both", "failed", "target"]
+    marks = ["s1", "s2", "s3", "good", "slow", "both", "unmeasurable", "failed", "target"]
     assert [] == [name for name in marks if contrast(theme[name], theme["card"]) < 3]
 
 

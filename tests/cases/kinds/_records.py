@@ -15,17 +15,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from metrics import latency
+from metrics.bins import table_bins
 from metrics.journal import JournalContents, JournalWriter, read_journal
+from metrics.judge import Verdict, judge_rows
 from metrics.latency import counted
 from metrics.merge import merge
 from metrics.rates import peak_tokens_per_s
 from metrics.records import RECORD_DTYPE, Flag, Outcome, RecordTable, Rows, WorkerStats, empty_rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
-from metrics.slo import QUANTITIES, SLO, attain, good_rows, met_limit
+from metrics.slo import QUANTITIES, SLO, attain, good_rows
 from metrics.stats import Stat, defined, describe, nearest_rank
 from metrics.summary import Summary, summarise
 
@@ -225,10 +228,24 @@ class Figures:
         return self._attained.good  # type: ignore[no-any-return]
 
     def _total(self) -> int:
-        return len(self.rows)
+        return len(self.rows) if self.slo is None else self._attained.total
 
     def _meets_target(self) -> bool | None:
         return self._attained.meets  # type: ignore[no-any-return]
+
+    def _undecided(self) -> int:
+        return self._attained.undecided  # type: ignore[no-any-return]
+
+    def _unmeasurable(self) -> dict[str, int]:
+        return self._attained.unmeasurable  # type: ignore[no-any-return]
+
+    def _bounds(self) -> list[float] | None:
+        return None if self._attained.bounds is None else list(self._attained.bounds)
+
+    def _parts(self) -> dict[str, int]:
+        found = table_bins(self.run.table, self.slo).quadrants
+        assert found is not None
+        return msgspec.structs.asdict(found)
 
     def _binding(self) -> str | None:
         return self._attained.binding  # type: ignore[no-any-return]
@@ -252,7 +269,8 @@ class Figures:
     def _quadrants(self) -> dict[str, int]:
         assert self.slo is not None
         ok = latency.is_ok(self.rows)
-        ttft, tpot = (met_limit(self.rows, self.slo, q) for q in ("ttft", "tpot"))
+        judged = judge_rows(self.rows, self.slo.limits).by_limit
+        ttft, tpot = (judged[quantity] == Verdict.GOOD for quantity in ("ttft", "tpot"))
         cells = {
             "ok": ttft & tpot,
             "late_first_token": ~ttft & tpot,

@@ -67,3 +67,13 @@ def test_attainment_needs_an_slo() -> None:
     """There is none without targets."""
     with pytest.raises(MetricsError, match="SLO"):
         parse_requirements(["attainment > 90%"], None)
+
+
+def test_a_requirement_is_open_where_the_undecided_could_turn_it() -> None:
+    """All of 300 that ended are good, 100 were cut off: from 75 % to 100 %, so nobody knows; of 70 % everybody does."""
+    rows = ok_rows([0.1] * 400)
+    rows["outcome"][300:] = Outcome.INTERRUPTED
+    run = run_of(rows, stopped_at_s=400.0)
+    rules = parse_requirements(("attainment > 90%", "attainment > 70%", "failed < 1%"), TARGETS)
+    found = require(run, sample_of(summarise(run, TARGETS)), TARGETS, rules)
+    assert ["INCONCLUSIVE", "PASS", "PASS"] == [result.verdict for result in found]
