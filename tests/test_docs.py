@@ -103,11 +103,13 @@ def test_every_outcome_and_flag_is_defined(names: type[Outcome] | type[Flag]) ->
 
 
 def finding_codes() -> list[str]:
-    """The codes that metrics/validity.py can report, read from its source."""
-    tree = ast.parse(page("metrics/validity.py"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    firsts = [call.args[0] for call in calls if ast.unparse(call.func) in {"_invalid", "_warning"} and call.args]
-    firsts += [node.elts[0] for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) == 4]
+    """The codes that a run's verdict can hold, read from the sources that make findings."""
+    trees = [ast.parse(page(f"metrics/{name}.py")) for name in ("validity", "evidence", "unjudged")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    firsts = [call.args[0] for call in calls if ast.unparse(call.func) in {"invalid", "warning"} and call.args]
+    firsts += [word.value for call in calls for word in call.keywords if word.arg == "code"]
+    firsts += [node.elts[0] for node in nodes if isinstance(node, ast.Tuple) and len(node.elts) == 4]
     return [node.value for node in firsts if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 

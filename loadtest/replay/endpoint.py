@@ -11,7 +11,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -74,26 +74,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects, `rename_field`
         `OLD=NEW` texts.
         """
-        text = url.strip() if "://" in url else f"http://{url.strip()}"
-        parts = urlsplit(text)
-        if parts.scheme not in ("http", "https"):
-            raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
-        try:
-            port = parts.port or _PORTS[parts.scheme]
-        except ValueError:
-            raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
-        if not parts.hostname:
-            raise UsageError(f"the target {url!r} names no host", hint="write http://HOST:PORT")
-        if parts.username or parts.password:
-            raise UsageError(
-                "the target URL carries a password, which would end up in records",
-                hint="give it with --api-key-env or --header instead",
-            )
-        if parts.query:
-            raise UsageError(
-                f"the target {url.partition('?')[0]!r} has a query after it, which would be left out",
-                hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
-            )
+        parts, port = _read_url(url)
         base, found = _base_path(parts.path, api)
         endpoint = Endpoint(
             scheme=parts.scheme,
@@ -245,6 +226,31 @@ def _ascii(host: str) -> str:
         return host.partition("%")[0].encode("idna").decode("ascii")
     except UnicodeError:
         return host
+
+
+def _read_url(url: str) -> tuple[SplitResult, int]:
+    """A target's parts and its port; UsageError with what is wrong with it."""
+    text = url.strip() if "://" in url else f"http://{url.strip()}"
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https"):
+        raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
+    if not parts.hostname:
+        raise UsageError(f"the target {url!r} names no host", hint="write http://HOST:PORT")
+    if parts.username or parts.password:
+        raise UsageError(
+            "the target URL carries a password, which would end up in records",
+            hint="give it with --api-key-env or --header instead",
+        )
+    if parts.query:
+        raise UsageError(
+            f"the target {url.partition('?')[0]!r} has a query after it, which would be left out",
+            hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
+        )
+    return parts, port
 
 
 def _base_path(path: str, api: Api | None) -> tuple[str, Api]:
