@@ -74,11 +74,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         `extra_body` holds `K=V` texts (V is JSON where it can be, else text) or whole JSON objects, `rename_field`
         `OLD=NEW` texts.
         """
-        parts, port = _read_url(url)
+        parts, host, port = _read_url(url)
         base, found = _base_path(parts.path, api)
         endpoint = Endpoint(
             scheme=parts.scheme,
-            host=parts.hostname,
+            host=host,
             port=port,
             base_path=base,
             api=found,
@@ -228,8 +228,8 @@ def _ascii(host: str) -> str:
         return host
 
 
-def _read_url(url: str) -> tuple[SplitResult, int]:
-    """A target's parts and its port; UsageError with what is wrong with it."""
+def _read_url(url: str) -> tuple[SplitResult, str, int]:
+    """A target's parts, its host and its port; UsageError with what is wrong with it."""
     text = url.strip() if "://" in url else f"http://{url.strip()}"
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https"):
@@ -250,7 +250,7 @@ def _read_url(url: str) -> tuple[SplitResult, int]:
             f"the target {url.partition('?')[0]!r} has a query after it, which would be left out",
             hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
         )
-    return parts, port
+    return parts, parts.hostname, port
 
 
 def _base_path(path: str, api: Api | None) -> tuple[str, Api]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.options import SenderOptions
+from workloads.schedule import Schedule
 
 DONE_GRACE_NS = 1_000_000_000  # a server that said [DONE] and neither ends the body nor closes
 # A part of the live streams each tick: all at once would hold up the reads of all; and each seldom, many reads at a
@@ -18,7 +19,8 @@ LOOK_AFTER_TICKS = 32
 class Patience:
     """Which requests to look after on a tick, and whether one of them has been waited for long enough."""
 
-    def __init__(self, options: SenderOptions) -> None:
+    def __init__(self, options: SenderOptions, shard: Schedule) -> None:
+        self._max_tokens = shard.max_tokens
         self._queue: list[Exchange] = []
         self._idle_ns = round(options.idle_timeout_s * 1e9)
         self._silent_drain_ns = round(options.drain_limit_s * 1e9)
@@ -33,7 +35,7 @@ class Patience:
         few, self._queue = self._queue[:share], self._queue[share:]
         return few
 
-    def why_end(self, exchange: Exchange, max_tokens: int, end_ns: int, now: int) -> str:
+    def why_end(self, exchange: Exchange, end_ns: int, now: int) -> str:
         """Why to end this exchange now; "" to wait on. An answer that has said all is to be taken as it is.
 
         `end_ns` is the last instant of the schedule.
@@ -51,8 +53,9 @@ class Patience:
             return "timed out waiting for the first token" if silent_drained else ""
         if now - progress_ns(exchange) > self._idle_ns:
             return "timed out waiting between tokens"
-        if tokens > max_tokens and silent_drained:
-            return f"cut off: {tokens} tokens came where {max_tokens} were asked for, and no end"
+        if silent_drained and tokens > self._max_tokens[exchange.index]:
+            asked = self._max_tokens[exchange.index]
+            return f"cut off: {tokens} tokens came where {asked} were asked for, and no end"
         return ""
 
 

@@ -7,6 +7,7 @@ reads (`connection`: collect and return), and short slices of decoding and prepa
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from loadtest import clock
 from loadtest.errors import TargetError
@@ -54,8 +55,12 @@ class Sender:
         self._recorder, self._reactor = recorder, reactor
         self._dialer = Dialer(endpoint, reactor, self)
         self._bodies = Bodies(endpoint, shard, prompts)
+        asked, keep = (endpoint.dialect, endpoint.stream, endpoint.choices), options.keep_text
+        self._answer: Callable[[], Answer] = lambda: Answer(
+            asked[0], stream_asked=asked[1], choices=asked[2], keep_text=keep
+        )
         self._pool = ConnectionPool(self._dialer.target, self._dialer.places, endpoint.setup_ns)
-        self._patience = Patience(options)
+        self._patience = Patience(options, shard)
         self._requests_by_place = [0] * self._dialer.places
         watching = watch(options.abort_on, shard.warmup, self._due_ns) if options.abort_on else None
         self._ledger = Ledger(recorder, StampClock(), self._due_ns, on_request, watching)
@@ -164,15 +169,6 @@ class Sender:
         queue_ns = self._unmade.pop(index, None)
         if queue_ns is not None:
             self._make(index, queue_ns)
-
-    def _answer(self) -> Answer:
-        endpoint = self._endpoint
-        return Answer(
-            endpoint.dialect,
-            stream_asked=endpoint.stream,
-            choices=endpoint.choices,
-            keep_text=self._options.keep_text,
-        )
 
     def _begin(self, exchange: Exchange) -> None:
         self._live.add(exchange)
@@ -303,20 +299,23 @@ class Sender:
 
     def _look_after(self, now: int) -> None:
         """Queue collected reads for decoding, and end what makes no progress any more."""
+        end_ns = self._timetable.end_ns
         for exchange in self._patience.next_few(self._live):
             if exchange not in self._live:
                 continue
-            connection, answer = exchange.connection, exchange.answer
+            connection, why = exchange.connection, self._patience.why_end(exchange, end_ns, now)
             if connection is not None and connection.reads:
-                self.received(connection)
-                continue
-            max_tokens = int(self._shard.max_tokens[exchange.index])
-            why = self._patience.why_end(exchange, max_tokens, self._timetable.end_ns, now)
-            if why and answer.said_all:
-                answer.closed = True
+                if not why:
+                    self.received(connection)
+                    continue
+                self._decode(connection)  # there may be progress in what was collected
+                why = self._patience.why_end(exchange, end_ns, now) if exchange in self._live else ""
+            if why and exchange.answer.said_all:
+                exchange.answer.closed = True
                 self._end_by_answer(exchange)
             elif why:
-                self._end(exchange, Outcome.TIMEOUT, answer.phase if exchange.sent_ns else Phase.CONNECT, now, why)
+                phase = exchange.answer.phase if exchange.sent_ns else Phase.CONNECT
+                self._end(exchange, Outcome.TIMEOUT, phase, now, why)
 
     # --- ends --------------------------------------------------------------------------------------------------
 
