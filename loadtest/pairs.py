@@ -15,7 +15,7 @@ import msgspec
 
 from loadtest import clock
 from loadtest.errors import Interrupted, TargetError
-from loadtest.record import planned_info, record
+from loadtest.record import planned_info, record, require_written
 from loadtest.sides import AGAIN, Side, StoredSide, VirtualSide
 from loadtest.target import OnProgress, Target
 from loadtest.workload import Workload, fresh_salt
@@ -87,6 +87,7 @@ class Replay:
             warmup_s=float(schedule.scheduled_s[schedule.warmup].max()) if schedule.warmup.any() else 0.0,
         )
         run = record(target, schedule, info, folder, self.on_progress(schedule) if self.on_progress else None)
+        require_written(run.info)
         if run.info.state == "partial":
             raise Interrupted(f"stopped by the user; the runs so far are in {folder.parent}")
         return self.judge_stored(run)

@@ -11,11 +11,11 @@ import pytest
 from loadtest.errors import UsageError
 from loadtest.merging import merge_journals
 from loadtest.record import begin
-from loadtest.target import run_id
 from metrics import rundir
+from metrics.errors import MetricsError
 from metrics.journal import JournalWriter
 from metrics.records import Outcome, WorkerStats, empty_rows
-from metrics.runinfo import RunInfo
+from metrics.runinfo import RunInfo, run_id
 from workloads.schedule import plan
 from workloads.trace import Trace
 
@@ -57,7 +57,7 @@ def test_a_dead_masters_run_becomes_whole(tmp_path: Path) -> None:
     a_journal(run, 0, [0, 2], ended=False)
     a_journal(run, 1, [1], ended=False)
     sources = [a_journal(tmp_path / "a", 0, [0, 2, 4, 6, 8]), a_journal(tmp_path / "b", 1, [1, 3, 5, 7, 9])]
-    merged = merge_journals(run, sources)
+    merged = merge_journals(run, sources).run
     assert ["OK"] * ROWS == outcomes(merged)
     assert "complete" == merged.info.state
     assert [0, 1] == sorted(worker.worker for worker in merged.table.workers)
@@ -68,7 +68,7 @@ def test_what_no_journal_tells_is_lost_with_its_worker(tmp_path: Path) -> None:
     """Worker 1's journal has no end: what it does not hold is lost, and the run is not called complete."""
     run = a_run(tmp_path / "run")
     file = rundir.journal_path(a_journal(tmp_path / "b", 1, [1, 3], ended=False), 1)
-    merged = merge_journals(run, [a_journal(tmp_path / "a", 0, [0, 2, 4, 6, 8]), file])
+    merged = merge_journals(run, [a_journal(tmp_path / "a", 0, [0, 2, 4, 6, 8]), file]).run
     assert {"OK": 7, "LOST_WORKER": 3} == {name: outcomes(merged).count(name) for name in set(outcomes(merged))}
     assert "running" == merged.info.state
 
@@ -76,7 +76,7 @@ def test_what_no_journal_tells_is_lost_with_its_worker(tmp_path: Path) -> None:
 def test_the_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     """Same name, another salt: nothing is written."""
     run = a_run(tmp_path / "run")
-    with pytest.raises(UsageError, match="run-dead, not of run"):
+    with pytest.raises(MetricsError, match="run-dead, not of run"):
         merge_journals(run, [a_journal(tmp_path / "a", 0, [0], run=run_id("run", "dead"))])
     assert not (run / rundir.RECORDS).exists()
 

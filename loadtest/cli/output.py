@@ -56,7 +56,7 @@ def write_json(path: Path, document: Any) -> None:
     """A JSON file, whole or not at all."""
     import msgspec
 
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
 
     write_atomically(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
@@ -114,6 +114,6 @@ def _server(run: Run, folder: Path) -> ServerView | None:
 
 def write_page(path: Path, html: str) -> None:
     """A report file, whole or not at all."""
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
 
     write_atomically(path, html.encode())

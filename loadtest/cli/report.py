@@ -77,7 +77,9 @@ def _merge(runs: tuple[Path, ...], sources: tuple[Path, ...]) -> None:
     if sources and len(runs) != 1:
         raise UsageError("--merge takes journals into one run, not into several", code="merge")
     if sources:
-        merge_journals(runs[0], sources)
+        merged = merge_journals(runs[0], sources)
+        again = f", {merged.known} of which the run had already and counts once" if merged.known else ""
+        click.echo(f"goodput: {merged.told} requests merged{again}", err=True)
 
 
 class _Loaded:
@@ -181,7 +183,7 @@ def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
 
 def _figures(page: PageData, kind: Any, folder: Path) -> int:
     """A file per figure; prints their paths."""
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
     from reports.export import figures
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -216,13 +218,11 @@ def _result(path: Path) -> Path | None:
 
 def _of_result(path: Path, format_: str, out: Path | None) -> int:
     """The page of what another command found."""
-    import msgspec
-
     from metrics.compare import Comparison
-    from metrics.errors import MetricsError
     from metrics.gate.report import GateReport
     from metrics.plan import PlanReport
     from metrics.search import SearchReport
+    from metrics.storage import read_document
     from reports import pages
     from reports.openmetrics import render_openmetrics
 
@@ -234,10 +234,7 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
     }
     kind = RESULTS[path.name]
     schema, paged = kinds[kind]
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=schema)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise MetricsError(f"{path} cannot be read: {error}", code="damaged_result") from error
+    found: Any = read_document(path, schema, "damaged_result")
     page = paged(found)
     if format_ == "html":
         return _html(page, out or path.with_suffix(".html"))

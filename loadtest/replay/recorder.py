@@ -13,6 +13,7 @@ from loadtest.replay.stamps import ReadTimes
 from loadtest.replay.tally import Tally
 from metrics.journal import JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
+from metrics.runinfo import DISK_FULL
 from workloads.schedule import Schedule
 
 _U4_MAX, _U2_MAX = 2**32 - 1, 2**16 - 1
@@ -26,6 +27,7 @@ class Recorder:
         self.tally = Tally(slo)
         self._blank = blank_row() | {"worker": worker}
         self.stats = WorkerStats(worker=worker)
+        self._closing = False
         self.waited_s: dict[int, float] = {}  # the instants of rows that waited for another
 
     def unsent(self, index: int, outcome: Outcome, now_ns: int, error: str = "") -> None:
@@ -78,12 +80,28 @@ class Recorder:
         self.tally.add(row)
 
     def flush(self) -> None:
+        """Once a second; rows that a full disk does not take wait in memory for the next time."""
         self._journal.flush()
 
-    def close(self) -> None:
-        """Write what the worker says of itself and mark the journal as ended."""
-        self._journal.stats(self.stats)
-        self._journal.close()
+    @property
+    def trouble(self) -> str:
+        """Why rows are waiting for the disk; empty when they are not."""
+        return self._journal.trouble
+
+    def must_end(self) -> str:
+        """Why the run cannot go on: more rows wait for the disk than may; empty while it can."""
+        return f"{DISK_FULL}: {self.trouble}" if self.trouble and self._journal.overflowing else ""
+
+    def close(self) -> bool:
+        """Write what the worker says of itself and mark the journal as ended; False while the disk takes no more."""
+        if not self._closing:
+            self._closing = True
+            self._journal.stats(self.stats)
+        return self._journal.close()
+
+    def abandon(self) -> None:
+        """Give up what the disk did not take: the journal stays without an end."""
+        self._journal.abandon()
 
     def _begin(self, index: int) -> Row:
         row, shard = self._blank.copy(), self._shard

@@ -14,11 +14,11 @@ from loadtest.record import begin, finish, planned_info
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
-from loadtest.target import LiveTarget, LoadSettings, Measurement, merged, run_id
+from loadtest.target import LiveTarget, LoadSettings, Measurement, merged
 from loadtest.workload import Workload, rejections
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
-from metrics.runinfo import RunInfo
+from metrics.runinfo import RunInfo, run_id
 from workloads.schedule import Schedule
 
 
@@ -46,7 +46,11 @@ class Session:
         with LiveTarget(Endpoint.parse(host, model=options.model or None), settings) as target:
             trace = workload.read(target.facts.max_model_len)
             schedule = workload.schedule(trace)
-            directory = rundir.create(Path(options.out or _default_directory(trace.name)))
+            directory = (
+                rundir.create(Path(options.out))
+                if options.out
+                else rundir.create_numbered(Path(_default_directory(trace.name)))
+            )
             info = msgspec.structs.replace(
                 planned_info(target, schedule),
                 name=directory.name,
@@ -55,7 +59,7 @@ class Session:
                 rejected=rejections(trace),
             )
             begin(schedule, info, directory)
-            run = run_id(directory.name, schedule.salt)
+            run = run_id(info.name, schedule.salt, info.id)
             plan = LoadPlan(run, directory, target.endpoint, settings.options, workers)
         return Session(plan, schedule, info)
 
