@@ -1,4 +1,4 @@
-"""`python -m tests.crafted FOLDER MIB`: report every crafted run within so much memory (0: any); prints what went wrong.
+"""`python -m tests.crafted FOLDER MIB FORMAT`: reports every crafted run within so much memory (0: any).
 
 A line of JSON for each failure, and a last one with how many were read and how many refused.
 """

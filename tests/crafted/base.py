@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from loadtest.record import begin
 from metrics import probes, rundir
-from metrics.frames import MAGIC as MAGIC
-from metrics.frames import MARK_BYTES, FrameReader, FrameWriter
+from metrics.frames import MAGIC, MARK_BYTES, FrameReader, FrameWriter
 from metrics.journal import JournalWriter
 from metrics.merge import merge
 from metrics.prediction import Prediction
@@ -46,15 +46,11 @@ def whole_run(folder: Path) -> Path:
         writer.stats(WorkerStats(worker=worker, zero_ns=10**12, cpu_s=0.1, wall_s=1.0))
         writer.close()
     rundir.write_table(folder, merge(rundir.read_journals(folder, INFO), rundir.read_plan(folder)))
-    rundir.write_info(folder, rundir.read_info(folder).__class__(**{**_fields(INFO), "state": "complete"}))
+    rundir.write_info(folder, msgspec.structs.replace(INFO, state="complete"))
     values = np.ones((3, len(probes.METRICS)))
     probes.save(folder, probes.Probes(np.arange(3.0), np.zeros(3, dtype=np.int64), values, ["server"]))
     save_prediction(folder, Prediction(source="x", attainment=0.5, ttft_s=None, tpot_s=None, e2e_s=None, slo=INFO.slo))
     return folder
-
-
-def _fields(info: RunInfo) -> dict[str, Any]:
-    return {name: getattr(info, name) for name in info.__struct_fields__}
 
 
 def a_row(request: int, worker: int) -> Any:
