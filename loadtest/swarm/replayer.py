@@ -228,6 +228,8 @@ class Replayer:
             courier.turn()
             gevent.sleep(POLL_S)
         self._courier = None
+        if self.folder is not None:
+            rundir.release(self.folder)
 
     def _drive(self, assignment: Assignment, shard: Shard, t0_ns: int) -> None:
         """Let the sender work until it is done; the journal is closed whatever happens."""
