@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,11 +237,12 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
     kind = RESULTS[path.name]
     schema, paged = kinds[kind]
     found: Any = read_document(path, schema, "damaged_result")
-    page = paged(found)
-    if format_ == "html":
-        return _html(page, out or path.with_suffix(".html"))
-    if format_ in ("svg", "png"):
-        return _figures(page, format_, out or path.parent / FIGURES)
+    with _fitting(path):
+        page = paged(found)
+        if format_ == "html":
+            return _html(page, out or path.with_suffix(".html"))
+        if format_ in ("svg", "png"):
+            return _figures(page, format_, out or path.parent / FIGURES)
     if format_ == "json":
         _write([_as_json(found)], out)
     elif format_ == "openmetrics" and kind == "gate":
@@ -249,6 +252,21 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
             f"a {kind} has no form {format_}", hint="it has html, json, svg and png; its runs have all", code="no_form"
         )
     return ExitCode.OK
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Whatever drawing trips over in a stored result is the fault of the file: a rule it does not hold, say."""
+    from metrics.errors import MetricsError
+
+    try:
+        yield
+    except (ArithmeticError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise MetricsError(
+            f"{path} cannot be drawn: its parts do not fit together ({type(error).__name__})",
+            hint="was it changed, or written by another version?",
+            code="damaged_result",
+        ) from error
 
 
 def _recorded_slo(runs: list[Run]) -> str:
