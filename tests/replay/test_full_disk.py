@@ -48,8 +48,8 @@ main()
 """
 
 
-def command(folder: Path, url: str) -> list[str]:
-    trace = trace_of(folder / "t.csv", ROWS, 0.05)
+def command(folder: Path, url: str, rows: int = ROWS) -> list[str]:
+    trace = trace_of(folder / "t.csv", rows, 0.05)
     return ["run", "--target", url, "--model", "m", "--trace", str(trace), "--out", str(folder / "run"), "--json"]
 
 
@@ -99,6 +99,19 @@ def test_a_journal_that_cannot_be_ended_ends_the_run_in_order(tmp_path: Path) ->
     assert {"OK", "LOST_WORKER"} == found.keys()
     assert found["OK"] == json.loads(out)["requests"]["by_outcome"]["ok"]
     assert "partial" == rundir.read_info(tmp_path / "run").state
+
+
+def test_a_run_whose_rows_wait_for_too_long_stops_sending(tmp_path: Path) -> None:
+    """Twenty seconds of load, and memory for some rows only: what is under way ends, nothing more is sent, exit 4."""
+    small = "from metrics import journal; journal.MOST_WAITING_BYTES = 2000\n" + FULL_FOR_GOOD
+    with Player(lambda *_: Play([(0, ANSWER)])) as player:
+        process = start([sys.executable, "-P", "-c", small, *command(tmp_path, player.url(), 10 * ROWS)])
+        _, errors = process.communicate(timeout=100)
+        assert len(player.received) < 9 * ROWS
+    assert ExitCode.INVALID == process.returncode, errors
+    assert "the disk takes nothing more: No space left on device" in errors
+    info = rundir.read_info(tmp_path / "run")
+    assert ("partial", 10 * ROWS) == (info.state, info.requests)
 
 
 def test_a_result_that_cannot_be_written_is_made_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
