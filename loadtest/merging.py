@@ -2,45 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from loadtest.errors import UsageError
-from loadtest.target import planned_by_worker, run_id
-from metrics import rundir
+from loadtest.target import planned_by_worker
+from metrics import folderlock, rundir
 from metrics.journal import JournalContents, read_journal
-from metrics.merge import merge
+from metrics.merge import journals_of, merge
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
+from metrics.sound import require_sound
 from workloads.schedule import Schedule
 
 
-def merge_journals(directory: Path, sources: Iterable[Path]) -> Run:
-    """The run in `directory` with the journals of `sources` (files, or folders that hold some), written back.
+class Merged(NamedTuple):
+    """The run with all of it; how many requests the journals told of, and of how many the run knew already."""
 
-    Of two copies of one worker's journal the longer counts; every request counts once. UsageError when a journal
-    is of another run.
+    run: Run
+    told: int
+    known: int
+
+
+def merge_journals(directory: Path, sources: Iterable[Path]) -> Merged:
+    """Take the journals of `sources` (files, or folders that hold some) into the run in `directory`.
+
+    What the run has already stays: its own journals are read and never written, and a table that was written counts
+    where its journals are gone. Every request counts once, so merging again changes nothing. MetricsError when a
+    journal is of another run, or the run is still going on.
     """
     info = rundir.read_info(directory)
-    files = [*sorted(directory.glob("records-*.bin")), *(file for source in sources for file in _journals(source))]
-    longest: dict[int, JournalContents] = {}
-    for file in files:
-        journal = read_journal(file)
-        _require_same_run(info, journal, file)
-        best = longest.get(journal.worker)
-        if best is None or (len(journal.rows), journal.ended) > (len(best.rows), best.ended):
-            longest[journal.worker] = journal
+    folderlock.hold(directory)
+    try:
+        before = _before(directory, info)
+        given = [_of_this_run(info, file) for source in sources for file in _journals(source)]
+        return _merged(directory, info, before, given)
+    finally:
+        folderlock.release(directory)
+
+
+def _merged(
+    directory: Path, info: RunInfo, before: Sequence[JournalContents], given: Sequence[JournalContents]
+) -> Merged:
+    rundir.read_plan(directory)  # with its checks, before the schedule is believed
+    journals = [*before, *given]
     planned = planned_by_worker(Schedule.load(directory / rundir.SCHEDULE), directory, info.workers)
-    table = merge(list(longest.values()), planned)
-    state = info.state
-    if state == "running" and len(longest) == info.workers and all(journal.ended for journal in longest.values()):
-        state = "complete"
-    info = msgspec.structs.replace(info, state=state)
+    table = require_sound(merge(journals, planned), directory)
+    ended = {journal.worker for journal in journals if journal.ended}
+    if info.state == "running" and ended >= set(range(info.workers)):
+        info = msgspec.structs.replace(info, state="complete")
     rundir.write_table(directory, table)
     rundir.write_info(directory, info)
-    return Run(info, table)
+    told, known = _requests(given), _requests(before)
+    return Merged(Run(info, table), len(told), int(np.isin(told, known).sum()))
+
+
+def _before(directory: Path, info: RunInfo) -> list[JournalContents]:
+    """What the run has: its own journals, and the table made of them, which may be all that was kept."""
+    table = rundir.read_table(directory) if (directory / rundir.RECORDS).exists() else None
+    stored = journals_of(require_sound(table, directory)) if table is not None else []
+    return [*rundir.read_journals(directory, info), *stored]
+
+
+def _of_this_run(info: RunInfo, file: Path) -> JournalContents:
+    journal = read_journal(file)
+    rundir.require_same_run(info, journal, file)
+    return journal
+
+
+def _requests(journals: Sequence[JournalContents]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The requests that any of them tells of, each once."""
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(j.rows["request_id"] for j in journals)]))
 
 
 def _journals(source: Path) -> list[Path]:
@@ -52,13 +88,3 @@ def _journals(source: Path) -> list[Path]:
             f"{source} holds no journal", hint="name a worker's folder or its records-N.bin", code="no_journal"
         )
     return found
-
-
-def _require_same_run(info: RunInfo, journal: JournalContents, file: Path) -> None:
-    """By the id each journal carries; one written before there were ids is only checked for unplanned requests."""
-    if journal.run and info.salt and not journal.run.endswith(run_id("", info.salt)):
-        raise UsageError(
-            f"{file} is the journal of run {journal.run}, not of {info.name}",
-            hint="merge only journals of one run",
-            code="other_run",
-        )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loadtest import clock
 from loadtest.errors import Interrupted, TargetError
-from loadtest.record import planned_info, record
+from loadtest.record import planned_info, record, require_written
 from loadtest.sides import AGAIN, Side, StoredSide, VirtualSide
 from loadtest.target import OnProgress, Target
 from loadtest.workload import Workload, fresh_salt
@@ -100,6 +100,7 @@ class Replay:
             **told | {"warnings": [*told.get("warnings", ()), *info.warnings]},
         )
         run = record(target, schedule, info, folder, self.on_progress(schedule) if self.on_progress else None)
+        require_written(run.info)
         if run.info.state == "partial":
             raise Interrupted(f"stopped by the user; the runs so far are in {folder.parent}")
         return self.judge_stored(run)

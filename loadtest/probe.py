@@ -6,6 +6,7 @@ environment, not in its arguments: everybody on the machine may read those, and 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import signal
@@ -110,7 +111,7 @@ class Probing:
         """A last sample, then all of them on the clock whose zero is `zero_ns`; the raw file is removed."""
         self._child.stop()
         lines = self._raw.read_bytes().splitlines() if self._raw.exists() else []
-        samples = [msgspec.json.decode(line, type=Sample) for line in lines]
+        samples = [sample for line in lines if (sample := _sample_of(line)) is not None]
         self._raw.unlink(missing_ok=True)
         if not self._child.log.stat().st_size:
             self._child.log.unlink()
@@ -121,6 +122,14 @@ class Probing:
             np.array([[s.values.get(name, np.nan) for name in METRICS] for s in samples]).reshape(-1, len(METRICS)),
             [source.pool for source in self._sources],
         )
+
+
+def _sample_of(line: bytes) -> Sample | None:
+    """A line of the raw file; None of one that a full disk cut short."""
+    try:
+        return msgspec.json.decode(line, type=Sample)
+    except msgspec.MsgspecError:
+        return None
 
 
 # --- the child ---------------------------------------------------------------------------------------------
@@ -200,7 +209,8 @@ class Sampler:
                 sys.stderr.write(secrets.mask(told))
             return
         at_ns = (before_ns + clock.monotonic_ns()) // 2
-        self._out.write(msgspec.json.encode(Sample(at_ns, self._index, values)) + b"\n")
+        with contextlib.suppress(OSError):  # a full disk leaves a gap, as a silent page does
+            self._out.write(msgspec.json.encode(Sample(at_ns, self._index, values)) + b"\n")
 
 
 def main(words: list[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,11 +13,15 @@ import msgspec
 
 import loadtest
 from loadtest import clock, secrets
+from loadtest.errors import InvalidError
 from loadtest.target import Measurement, OnProgress, Target
+from loadtest.workload import fresh_salt
 from metrics import rundir
+from metrics.errors import MetricsError
 from metrics.records import RecordTable
 from metrics.rundir import Run
-from metrics.runinfo import RunInfo, Scalar
+from metrics.runinfo import DISK_FULL, RunInfo, Scalar
+from metrics.storage import writing
 from workloads.schedule import Schedule
 
 _VERSIONS_OF = ("locust", "gevent", "numpy", "msgspec")
@@ -34,29 +40,51 @@ def record(
 
 def begin(schedule: Schedule, info: RunInfo, directory: Path) -> None:
     """Write what is planned, and be sure that it is on the disk before the first request leaves."""
-    schedule.save(directory / rundir.SCHEDULE)
+    with writing(directory / rundir.SCHEDULE):
+        schedule.save(directory / rundir.SCHEDULE)
     rundir.write_info(directory, _masked(info))
     rundir.sync_plan(directory)
 
 
 def finish(info: RunInfo, directory: Path, measurement: Measurement) -> Run:
-    """Write what happened, and say in run.json whether it is all."""
-    rundir.write_table(directory, measurement.table)
+    """Write what happened, say in run.json whether it is all, and give the directory back."""
     stopped = measurement.stopped_at_s
-    info = msgspec.structs.replace(
-        _masked(info),
-        state="complete" if stopped is None else "partial",
-        stopped_at_s=stopped,
-        stop_reason=measurement.stop_reason,
-        server=with_cache_hits({**info.server, **measurement.server}, measurement.table),
+    info = _masked(
+        msgspec.structs.replace(
+            info,
+            state="complete" if stopped is None else "partial",
+            stopped_at_s=stopped,
+            stop_reason=measurement.stop_reason,
+            server=with_cache_hits({**info.server, **measurement.server}, measurement.table),
+        )
     )
-    rundir.write_info(directory, info)
+    with _journals_kept(directory):
+        rundir.write_table(directory, measurement.table)
+        rundir.write_info(directory, info)
+    rundir.release(directory)
     return Run(info, measurement.table)
 
 
 def _masked(info: RunInfo) -> RunInfo:
     """The same without a secret: what was asked for and what the server told are texts from outside."""
     return msgspec.json.decode(secrets.masked_json(info), type=RunInfo)
+
+
+@contextlib.contextmanager
+def _journals_kept(directory: Path) -> Iterator[None]:
+    """What cannot be written now is not lost: the journals hold it."""
+    try:
+        yield
+    except MetricsError as error:
+        if any(directory.glob("records-*.bin")):
+            error.hint = f"nothing is lost: make some room, then goodput report {directory} makes it from the journals"
+        raise
+
+
+def require_written(info: RunInfo) -> None:
+    """InvalidError for a run that ended because the disk was full: no figure of a search or a comparison."""
+    if info.stop_reason.startswith(DISK_FULL):
+        raise InvalidError(info.stop_reason, hint=f"make room and measure again; see {info.name}", code="disk_full")
 
 
 def with_cache_hits(server: dict[str, Scalar], table: RecordTable) -> dict[str, Scalar]:
@@ -69,6 +97,7 @@ def planned_info(target: Target, schedule: Schedule) -> RunInfo:
     """What is known of a run before it starts; the caller adds what the user asked for."""
     facts, deployment = target.facts, target.deployment
     return RunInfo(
+        id=fresh_salt(),
         created_at=clock.utc_now().isoformat(timespec="seconds"),
         deployment=str(deployment),
         arrangement=deployment.arrangement,

@@ -92,7 +92,9 @@ def measure_with(target: Callable[[LoadSettings], Target]) -> Iterator[tuple[Mea
         def measure(schedule: Schedule) -> RecordTable:
             directory = rundir.create(Path(folder) / str(next(number)))
             schedule.save(directory / rundir.SCHEDULE)
-            return opened.measure(schedule, directory).table
+            table = opened.measure(schedule, directory).table
+            rundir.release(directory)
+            return table
 
         yield measure, opened.facts.max_model_len
 

@@ -24,7 +24,7 @@ from metrics.gate.comparable import CLOCK
 from metrics.journal import read_journal
 from metrics.merge import merge
 from metrics.records import RecordTable, Rows
-from metrics.runinfo import Scalar
+from metrics.runinfo import Scalar, run_id
 from workloads.schedule import Schedule
 
 if TYPE_CHECKING:  # importing the replay takes a tenth of a second that a simulation does not need
@@ -252,7 +252,7 @@ def _replay(
 
     require_files(schedule, settings.workers, settings.options.max_in_flight)
     plan = LoadPlan(
-        run_id(directory.name, schedule.salt),
+        _run_of(directory, schedule.salt),
         directory,
         endpoint,
         settings.options,
@@ -267,9 +267,12 @@ def _replay(
     return Measurement(table, outcome.stopped_at_s, outcome.stop_reason)
 
 
-def run_id(name: str, salt: str) -> str:
-    """What every message and journal of a run carries: its name, and the salt, which is fresh in every run."""
-    return f"{name}-{salt}"
+def _run_of(directory: Path, salt: str) -> str:
+    """The id of the run in a folder; a calibration's has no run.json."""
+    if not (directory / rundir.RUN).exists():
+        return run_id(directory.name, salt)
+    info = rundir.read_info(directory)
+    return run_id(info.name, salt, info.id)
 
 
 def merged(schedule: Schedule, directory: Path, workers: int) -> RecordTable:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrics.errors import MetricsError
 from metrics.journal import JournalContents
-from metrics.records import EventTimes, Outcome, RecordTable, Rows, empty_rows
+from metrics.records import PLANNED_COLUMNS, EventTimes, Outcome, RecordTable, Rows, WorkerStats, empty_rows
 
 DISTINCT_ERRORS = 200
 OTHER_ERRORS = "more distinct errors than are kept"
 
 Index = NDArray[np.int64]
-
-# Assigned at planning; a record never overrides them.
-PLANNED_COLUMNS = ("session", "slo_class", "warmup", "scheduled_s", "prompt_tokens", "max_tokens")
-
-
-def planned_rows(columns: Mapping[str, NDArray[Any]]) -> Rows:
-    """The rows of a run before it starts, from the columns of its schedule: all planned, none sent."""
-    rows = empty_rows(len(columns["request_id"]))
-    for name in ("request_id", *PLANNED_COLUMNS):
-        rows[name] = columns[name]
-    return rows
 
 
 def merge(journals: Sequence[JournalContents], planned: Rows) -> RecordTable:
@@ -34,7 +22,8 @@ def merge(journals: Sequence[JournalContents], planned: Rows) -> RecordTable:
 
     `planned` are the rows as they were before the run (`worker` set where known). Of two records of one
     request the one that was sent first counts. A planned row without a record becomes LOST_WORKER when its
-    worker (any worker, where the plan does not say) has no ended journal, else stays NOT_SENT.
+    worker (any worker, where the plan does not say) has no ended journal, else stays NOT_SENT. A worker may
+    have several journals, copies of each other or parts: one that is ended is enough, and its last STATS count.
     """
     written = _concatenate(journals)
     rows = planned.copy()
@@ -49,7 +38,42 @@ def merge(journals: Sequence[JournalContents], planned: Rows) -> RecordTable:
     rows["error_id"] = -1
     rows["error_id"][position], errors = _distinct(texts)
     events = _gather(written.events, len(rows), position, source)
-    return RecordTable(rows, events, errors, [j.stats for j in journals if j.stats is not None])
+    return RecordTable(rows, events, errors, _stats(journals))
+
+
+def journals_of(table: RecordTable) -> list[JournalContents]:
+    """A stored table as the journals it was made of, for merging more into it: one for each of its workers.
+
+    Rows that were never reported are left out; a worker that lost none of its own is one whose journal ended.
+    """
+    rows = table.rows
+    lost = rows["outcome"] == Outcome.LOST_WORKER
+    reported = ~lost & ((rows["outcome"] != Outcome.NOT_SENT) | (rows["error_id"] >= 0))
+    events = table.events if table.events is not None else EventTimes.empty(len(rows))
+    stats = {worker.worker: worker for worker in table.workers}
+    found = []
+    for worker in sorted({*rows["worker"].tolist(), *stats}):
+        mine = rows["worker"] == worker
+        source = np.flatnonzero(mine & reported)
+        texts = [table.errors[i] if i >= 0 else "" for i in rows["error_id"][source].tolist()]
+        kept = _gather(events, len(source), np.arange(len(source)), source)
+        ended = not (mine & lost).any()
+        found.append(JournalContents(worker, rows[source], kept, texts, stats.get(worker), ended))
+    return found
+
+
+def _stats(journals: Sequence[JournalContents]) -> list[WorkerStats]:
+    """What each worker says of itself: of several journals, what the ended or else the longest one holds."""
+    best: dict[int, JournalContents] = {}
+    for journal in journals:
+        known = best.get(journal.worker)
+        if journal.stats is not None and (known is None or _rank(journal) > _rank(known)):
+            best[journal.worker] = journal
+    return [journal.stats for journal in best.values() if journal.stats is not None]
+
+
+def _rank(journal: JournalContents) -> tuple[bool, int]:
+    return journal.ended, len(journal.rows)
 
 
 def _concatenate(journals: Sequence[JournalContents]) -> JournalContents:
@@ -93,9 +117,9 @@ def _first_records(written: Rows, planned: Rows) -> tuple[Index, Index]:
 
 
 def _mark_unreported(rows: Rows, journals: Sequence[JournalContents]) -> None:
-    ended = [j.worker for j in journals if j.ended]
-    lost = ~np.isin(rows["worker"], ended)
-    if all(j.ended for j in journals):
+    ended = {j.worker for j in journals if j.ended}
+    lost = ~np.isin(rows["worker"], list(ended))
+    if all(j.worker in ended for j in journals):
         lost &= rows["worker"] >= 0
     rows["outcome"][lost] = Outcome.LOST_WORKER
 

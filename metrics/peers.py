@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.latency import Mask, counted, is_ok, itl_s, second_token_gap_s, select, tpot_s, ttft_from_sent_s
-from metrics.rates import duration_s
+from metrics.rates import MOST_WINDOWS, duration_s
 from metrics.records import Rows
 from metrics.rundir import Run
 from metrics.slo import SLO
@@ -161,7 +161,9 @@ def _peak_events(run: Run, ok: Mask) -> float | None:
     of = np.repeat(ok, np.diff(events.start))
     row = np.repeat(np.arange(len(rows)), np.diff(events.start))[of]
     at = rows["sent_s"][row] + events.us[of] / 1e6 - rows["sent_s"][ok].min()
-    return float(np.bincount(at.astype(np.int64)).max()) if len(at) else None
+    if not len(at) or not 0 <= at.min() <= at.max() < MOST_WINDOWS:
+        return None
+    return float(np.bincount(at.astype(np.int64)).max())
 
 
 def _peak_buckets(mine: Rows) -> int | None:
@@ -171,6 +173,8 @@ def _peak_buckets(mine: Rows) -> int | None:
     zero = mine["sent_s"].min()
     first = (mine["sent_s"] - zero).astype(np.int64)
     last = np.maximum(np.ceil(mine["last_token_s"] - zero), first + 1).astype(np.int64)
+    if not 0 <= int(first.min()) <= int(last.max()) < MOST_WINDOWS:
+        return None
     steps = np.zeros(int(last.max()) + 1, dtype=np.int64)
     np.add.at(steps, first, 1)
     np.add.at(steps, last, -1)

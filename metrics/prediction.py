@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from metrics.errors import MetricsError
 from metrics.latency import counted, e2e_s, select, tpot_s, ttft_s
 from metrics.rates import rates
 from metrics.records import RecordTable
-from metrics.rundir import write_atomically
 from metrics.slo import SLO, attain
 from metrics.stats import Stat, describe
+from metrics.storage import read_document, write_atomically
 from metrics.summary import Summary
 
 PREDICTION = "prediction.json"
@@ -99,9 +98,6 @@ def load(directory: Path, slo: SLO | None) -> Prediction | None:
     file = directory / PREDICTION
     if not file.exists():
         return None
-    try:
-        found = msgspec.json.decode(file.read_bytes(), type=Prediction)
-    except (OSError, msgspec.DecodeError) as error:
-        raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
+    found: Prediction = read_document(file, Prediction)
     same = found.slo == ("" if slo is None else str(slo))
     return found if same else msgspec.structs.replace(found, attainment=None)

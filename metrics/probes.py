@@ -7,7 +7,7 @@ values   samples x metrics, NaN where a page does not tell
 
 from __future__ import annotations
 
-import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.errors import MetricsError
+from metrics.archive import Column, damaged, load_columns, save_columns
 from metrics.latency import client_lag_s, counted, e2e_s, is_ok, select, ttft_from_sent_s
 from metrics.rundir import Run
+from metrics.sound import MOST_SECONDS
 from metrics.stats import defined
 
 PROBES = "probes.npz"
@@ -82,13 +83,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def save(directory: Path, probes: Probes) -> None:
     """Write probes.npz."""
-    np.savez(
+    save_columns(
         directory / PROBES,
-        at_s=probes.at_s,
-        source=probes.source,
-        values=probes.values,
-        sources=np.array(probes.sources),
-        metrics=np.array(METRICS),
+        {
+            "at_s": probes.at_s,
+            "source": probes.source,
+            "values": probes.values,
+            "sources": np.array(probes.sources),
+            "metrics": np.array(METRICS),
+        },
     )
 
 
@@ -97,16 +100,33 @@ def load(directory: Path) -> Probes | None:
     file = directory / PROBES
     if not file.exists():
         return None
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            # A metric that an older version did not ask for is one that no page told.
-            columns = {str(name): number for number, name in enumerate(stored["metrics"])}
-            values = np.full((len(stored["at_s"]), len(METRICS)), np.nan)
-            known = [name for name in METRICS if name in columns]
-            values[:, [METRICS.index(name) for name in known]] = stored["values"][:, [columns[name] for name in known]]
-            return Probes(stored["at_s"], stored["source"], values, [str(name) for name in stored["sources"]])
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
+    stored = load_columns(file)
+    if wrong := _wrong(stored):
+        raise damaged(file, wrong)
+    # A metric that an older version did not ask for is one that no page told.
+    columns = {str(name): number for number, name in enumerate(stored["metrics"])}
+    values = np.full((len(stored["at_s"]), len(METRICS)), np.nan)
+    known = [name for name in METRICS if name in columns]
+    values[:, [METRICS.index(name) for name in known]] = stored["values"][:, [columns[name] for name in known]]
+    values[~np.isfinite(values)] = np.nan
+    at_s, source = stored["at_s"].astype(np.float64), stored["source"].astype(np.int64)
+    return Probes(at_s, source, values, [str(name) for name in stored["sources"]])
+
+
+def _wrong(stored: Mapping[str, Column]) -> str:
+    """What does not fit together in a file of samples; empty when it does."""
+    if missing := {"at_s", "source", "values", "sources", "metrics"} - set(stored):
+        return f"it lacks {', '.join(sorted(missing))}"
+    kinds = "".join(stored[name].dtype.kind for name in ("at_s", "source", "values", "sources", "metrics"))
+    samples, sources, metrics = (stored[name].shape for name in ("at_s", "sources", "metrics"))
+    if kinds != "fifUU" or not len(samples) == len(sources) == len(metrics) == 1:
+        return "its columns are of another kind"
+    if stored["source"].shape != samples or stored["values"].shape != samples + metrics:
+        return "its columns have different lengths"
+    source, at_s = stored["source"].astype(np.int64), stored["at_s"].astype(np.float64)
+    if not ((source >= 0) & (source < sources[0])).all() or not (np.abs(at_s) <= MOST_SECONDS).all():
+        return "its samples are of no page, or of no time"
+    return ""
 
 
 def compare(run: Run, probes: Probes) -> list[Comparison]:

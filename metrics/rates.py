@@ -10,6 +10,8 @@ from metrics.latency import Mask, is_ok, select
 from metrics.records import EventTimes, Rows
 from metrics.tokengaps import row_blocks
 
+MOST_WINDOWS = 10_000_000  # seconds in 115 days: a longer run has no peak, rather than an array of all its seconds
+
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Requests and output tokens per second over the counted rows; None where a rate is undefined."""
@@ -66,6 +68,8 @@ def peak_tokens_per_s(rows: Rows, events: EventTimes, of: Mask, window_s: float 
         return None
     sent_us = np.rint(np.nan_to_num(rows["sent_s"]) * 1e6).astype(np.int64)
     begin_us = int((sent_us[keep] + events.us[events.start[:-1][keep]]).min())
+    if int(sent_us[keep].max()) - begin_us > MOST_WINDOWS * window_s * 1e6:
+        return None
     scale = _scale(rows, events)
     total = np.zeros(0)
     for first, last in row_blocks(events):

@@ -7,9 +7,10 @@ process's monotonic clock; NaN where a thing never happened. Definitions: docs/d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -131,6 +132,18 @@ def empty_rows(count: int) -> Rows:
     rows["served_prompt_tokens"] = -1
     for name in _NAN_COLUMNS:
         rows[name] = np.nan
+    return rows
+
+
+# Assigned at planning; a record never overrides them.
+PLANNED_COLUMNS = ("session", "slo_class", "warmup", "scheduled_s", "prompt_tokens", "max_tokens")
+
+
+def planned_rows(columns: Mapping[str, NDArray[Any]]) -> Rows:
+    """The rows of a run before it starts, from the columns of its schedule: all planned, none sent."""
+    rows = empty_rows(len(columns["request_id"]))
+    for name in ("request_id", *PLANNED_COLUMNS):
+        rows[name] = columns[name]
     return rows
 
 

@@ -11,28 +11,27 @@ workers.json         what each worker said of itself
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from metrics import folderlock
+from metrics.archive import damaged, load_columns, save_columns
 from metrics.errors import MetricsError
-from metrics.journal import read_journal
-from metrics.merge import PLANNED_COLUMNS, merge, planned_rows
-from metrics.records import RECORD_DTYPE, EventTimes, RecordTable, Rows, WorkerStats, empty_rows
-from metrics.runinfo import SCHEMA, RunInfo
+from metrics.journal import JournalContents, read_journal
+from metrics.merge import merge
+from metrics.records import RECORD_DTYPE, RecordTable, Rows, WorkerStats
+from metrics.runinfo import SCHEMA, RunInfo, run_id
+from metrics.sound import events_of, planned_of, require_sound, rows_of
+from metrics.storage import read_document, sync, write_atomically
 
 T = TypeVar("T")
-Column = NDArray[np.generic]
 
 RUN, SCHEDULE, RECORDS, EVENTS = "run.json", "schedule.npz", "records.npz", "events.npz"
+_MOST_WORKERS = 2**15
 ERRORS, WORKERS = "errors.json", "workers.json"
 
 
@@ -45,14 +44,16 @@ class Run:
 
 
 def create(path: Path) -> Path:
-    """Make an empty run directory; MetricsError `output_exists` when something is already there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        occupied = any(path.iterdir())
-    except (FileExistsError, NotADirectoryError):
-        occupied = True
-    except OSError as error:
-        raise MetricsError(f"cannot create {path}: {error.strerror}", code="output_unusable") from error
+    """Make an empty run directory that is this process's alone until `release`, or until the process is gone.
+
+    MetricsError `output_exists` when something is already there, `output_in_use` when another process has it.
+    """
+    occupied = not _made(path) and _occupied(path)
+    if not occupied:
+        folderlock.hold(path)
+        occupied = _occupied(path)  # by a process that came and went between the two steps
+        if occupied:
+            folderlock.release(path)
     if occupied:
         raise MetricsError(
             f"the output {path} already exists and is not empty",
@@ -60,6 +61,39 @@ def create(path: Path) -> Path:
             hint="choose another --out, or move the old run away",
         )
     return path
+
+
+def create_numbered(path: Path) -> Path:
+    """The same where the name is ours to choose: this one, or the first of NAME-2, NAME-3, ... that nobody has."""
+    names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in count(1))
+    return create(next(name for name in names if _made(name) or not name.exists()))
+
+
+def release(path: Path) -> None:
+    """Nothing more is written there by this process."""
+    folderlock.release(path)
+
+
+def _made(path: Path) -> bool:
+    """Whether it was this call that made the folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir()
+    except (FileExistsError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise MetricsError(f"cannot create {path}: {error.strerror}", code="output_unusable") from error
+    return True
+
+
+def _occupied(path: Path) -> bool:
+    """Whether there is more than a lock that a dead process may have left."""
+    try:
+        return any(entry.name != folderlock.LOCK for entry in path.iterdir())
+    except NotADirectoryError:
+        return True
+    except OSError as error:
+        raise MetricsError(f"cannot look into {path}: {error.strerror}", code="output_unusable") from error
 
 
 def journal_path(path: Path, worker: int) -> Path:
@@ -75,41 +109,41 @@ def write_info(path: Path, info: RunInfo) -> None:
 
 def sync_plan(path: Path) -> None:
     """Force schedule.npz and the directory to the disk, before the first request is sent."""
-    _sync(path / SCHEDULE)
-    _sync(path)
+    sync(path / SCHEDULE)
+    sync(path)
 
 
 def write_table(path: Path, table: RecordTable) -> None:
     """Write what happened; each file appears whole or not at all, records.npz last."""
     if table.events is not None:
         events = table.events
-        _save(
+        save_columns(
             path / EVENTS,
             {"start": events.start, "us": events.us, "tokens": events.tokens, "lag_us": events.lag_us},
         )
     write_atomically(path / ERRORS, msgspec.json.encode(table.errors))
     write_atomically(path / WORKERS, msgspec.json.encode(table.workers))
-    _save(path / RECORDS, {name: table.rows[name] for name in RECORD_DTYPE.names or ()})
+    save_columns(path / RECORDS, {name: table.rows[name] for name in RECORD_DTYPE.names or ()})
 
 
 def load(path: Path) -> Run:
-    """Read a run; one that crashed before its end is rebuilt from its journals."""
+    """Read a run; one that crashed before its end is rebuilt from its journals.
+
+    A MetricsError is the worst that comes of foreign or damaged files.
+    """
     info = read_info(path)
-    if (path / RECORDS).exists():
-        return Run(info, _read_table(path))
-    return Run(info, rebuild(path))
+    table = read_table(path) if (path / RECORDS).exists() else rebuild(path, info)
+    return Run(info, require_sound(table, path))
 
 
 def read_info(path: Path) -> RunInfo:
     """Read run.json; MetricsError when it is missing, damaged or of another version."""
-    try:
-        info = msgspec.json.decode((path / RUN).read_bytes(), type=RunInfo)
-    except OSError as error:
-        raise MetricsError(
-            f"{path} is not a run directory: {RUN} cannot be read ({error.strerror})", code="not_a_run"
-        ) from error
-    except msgspec.MsgspecError as error:
-        raise MetricsError(f"{path / RUN} is damaged: {error}", code="damaged_run") from error
+    if not (path / RUN).is_file():
+        why = "is not there" if path.exists() else "is not there, nor is the folder"
+        raise MetricsError(f"{path} is not a run directory: {RUN} {why}", code="not_a_run")
+    info: RunInfo = read_document(path / RUN, RunInfo)
+    if not 0 <= info.workers < _MOST_WORKERS or (info.gpus is not None and info.gpus < 1):
+        raise damaged(path / RUN, "it has a number of workers or GPUs that no run has")
     if info.schema != SCHEMA:
         raise MetricsError(
             f"{path / RUN} has schema {info.schema!r}; this version reads {SCHEMA!r}",
@@ -119,91 +153,46 @@ def read_info(path: Path) -> RunInfo:
     return info
 
 
-def rebuild(path: Path) -> RecordTable:
+def rebuild(path: Path, info: RunInfo) -> RecordTable:
     """The table from schedule.npz and whatever the workers' journals hold."""
-    journals = [read_journal(file) for file in sorted(path.glob("records-*.bin"))]
-    return merge(journals, read_plan(path))
+    return merge(read_journals(path, info), read_plan(path))
+
+
+def read_journals(path: Path, info: RunInfo) -> list[JournalContents]:
+    """The journals in a run's folder; MetricsError when one is of another run."""
+    found = [(file, read_journal(file)) for file in sorted(path.glob("records-*.bin"))]
+    for file, journal in found:
+        require_same_run(info, journal, file)
+    return [journal for _, journal in found]
+
+
+def require_same_run(info: RunInfo, journal: JournalContents, file: Path) -> None:
+    """By the id that both carry; a journal from before there were ids is only checked for unplanned requests."""
+    mine = run_id(info.name, info.salt, info.id)
+    nameless = not journal.run and (not info.id or not len(journal.rows))
+    if journal.run != mine and not nameless and (info.id or info.salt):
+        raise MetricsError(
+            f"{file} is the journal of run {journal.run[:200] or 'without a name'}, not of {mine}",
+            hint="merge only journals of one run",
+            code="other_run",
+        )
 
 
 def read_plan(path: Path) -> Rows:
     """The planned rows as they were before the run, from schedule.npz."""
-    columns = _load(path / SCHEDULE)
-    missing = {"request_id", *PLANNED_COLUMNS} - set(columns)
-    if missing:
-        raise MetricsError(f"{path / SCHEDULE} lacks {', '.join(sorted(missing))}", code="damaged_run")
-    return planned_rows(columns)
+    return planned_of(load_columns(path / SCHEDULE), path / SCHEDULE)
 
 
-def write_atomically(file: Path, content: bytes) -> None:
-    """Write a file that is either the old or the new one, also after a power cut."""
-    with _replacing(file) as stream:
-        stream.write(content)
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `file` that takes its name once it is safely on the disk."""
-    temporary = file.with_name(file.name + ".tmp")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _save(file: Path, columns: Mapping[str, Any]) -> None:
-    with _replacing(file) as stream:
-        np.savez(stream, **columns)
-
-
-def _load(file: Path) -> dict[str, Column]:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
-
-
-def _read_table(path: Path) -> RecordTable:
-    columns = _load(path / RECORDS)
-    rows = empty_rows(len(columns["request_id"]) if "request_id" in columns else 0)
-    for name in set(columns) & set(RECORD_DTYPE.names or ()):
-        rows[name] = columns[name]
+def read_table(path: Path) -> RecordTable:
+    """What records.npz and the files beside it hold."""
     return RecordTable(
-        rows,
-        _read_events(path / EVENTS),
-        _read_json(path / ERRORS, list[str]),
-        _read_json(path / WORKERS, list[WorkerStats]),
+        rows_of(load_columns(path / RECORDS), path / RECORDS),
+        events_of(load_columns(path / EVENTS), path / EVENTS) if (path / EVENTS).exists() else None,
+        _list(path / ERRORS, list[str]),
+        _list(path / WORKERS, list[WorkerStats]),
     )
 
 
-def _read_events(file: Path) -> EventTimes | None:
-    if not file.exists():
-        return None
-    stored = _load(file)
-    return EventTimes(
-        stored["start"].astype(np.int64),
-        stored["us"].astype(np.uint32),
-        stored["tokens"].astype(np.uint16),
-        stored["lag_us"].astype(np.uint16),
-    )
-
-
-def _read_json(file: Path, of: type[list[T]]) -> list[T]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=of)
-    except FileNotFoundError:
-        return []
-    except (OSError, msgspec.MsgspecError) as error:
-        raise MetricsError(f"{file} cannot be read: {error}", code="damaged_run") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _list(file: Path, kind: type[list[T]]) -> list[T]:
+    found: list[T] = read_document(file, kind) if file.exists() else []
+    return found

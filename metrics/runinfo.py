@@ -11,6 +11,7 @@ SCHEMA = "goodput.run/1"
 Scalar = str | int | float | bool | None
 State = Literal["running", "complete", "partial"]
 STOPPED_BY_USER = "stopped by the user"
+DISK_FULL = "the disk takes nothing more"  # how the reason begins when what was measured could not be written
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """
 
     schema: str = SCHEMA
+    id: str = ""  # drawn for this run: two of one name and one salt are still two
     state: State = "running"
     name: str = ""
     created_at: str = ""  # ISO 8601, UTC
@@ -60,3 +62,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     stop_reason: str = ""  # who or what ended it early
     realtime_minus_monotonic_ns: int = 0
     tags: dict[str, str] = {}
+
+
+def run_id(name: str, salt: str, drawn: str = "") -> str:
+    """What every message and journal of a run carries: its name, its salt, and what was drawn for it."""
+    return "-".join([name, salt, *([drawn] if drawn else [])])

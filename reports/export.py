@@ -12,7 +12,7 @@ import msgspec
 
 from metrics.requests import COLUMNS, Cell
 from reports import palette
-from reports.static import VEGA_LITE
+from reports.static import VEGA_LITE, drawable
 
 if TYPE_CHECKING:
     from reports.page import PageData
@@ -66,7 +66,7 @@ def figures(page: PageData, kind: Literal["svg", "png"]) -> Iterator[tuple[str, 
 
     for section in sections(page):
         for panel in section.panels:
-            spec = _standing_alone(section, panel)
+            spec = drawable(_standing_alone(section, panel))
             if kind == "svg":
                 yield f"{panel.id}.svg", vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE).encode()
             else:

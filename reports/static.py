@@ -11,12 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from metrics.cachefolder import cache_folder
 
 VEGA_LITE = "6.4"
 _WHOLE = "\n/* whole */"  # a file that was cut off lacks it
 # The page names each chart to assistive technology itself; Vega's name for every mark would only be weight.
 _ARIA = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_CONTROL_IN_JSON = re.compile(rb"\\u00[01]|\\[bf]|\xef\xbf[\xbe\xbf]")
 _ID = re.compile(r'(\bid="|url\(#)([A-Za-z][\w-]*)')
 
 
@@ -61,12 +65,27 @@ def svg(spec: dict[str, Any], *, width: int, ids: str) -> str:
     """A specification as an SVG that scales with its container; `ids` makes its ids unique in a page."""
     import vl_convert
 
-    still = {**spec, "width": width, "layer": [layer for layer in spec["layer"] if not _for_pointing(layer)]}
+    layers = [layer for layer in spec["layer"] if not _for_pointing(layer)]
+    still = drawable({**spec, "width": width, "layer": layers})
     text = _ARIA.sub("", str(vl_convert.vegalite_to_svg(still, vl_version=VEGA_LITE)))
     # Vega numbers its clip paths on and on; numbered anew, the same chart is the same text.
     numbers: dict[str, int] = {}
     text = _ID.sub(lambda found: f"{found[1]}{ids}-{numbers.setdefault(found[2], len(numbers))}", text)
     return re.sub(r' width="[\d.]+" height="[\d.]+" viewBox', " viewBox", text, count=1)
+
+
+def drawable(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification without characters that no SVG can hold: at a label with one the renderer ends the process."""
+    found: dict[str, Any] = _without_controls(spec) if _CONTROL_IN_JSON.search(msgspec.json.encode(spec)) else spec
+    return found
+
+
+def _without_controls(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {key: _without_controls(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_without_controls(value) for value in part]
+    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", part) if isinstance(part, str) else part
 
 
 def _for_pointing(layer: dict[str, Any]) -> bool:

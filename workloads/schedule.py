@@ -145,8 +145,11 @@ class Schedule:
                 prefix = None
                 if "prefix_start" in stored:
                     prefix = Prefix(stored["prefix_start"], stored["prefix_ids"], int(stored["block_tokens"]))
+                columns = {column: stored[column] for column in _DTYPES}
+                if len({column.shape for column in columns.values()}) > 1 or columns["request_id"].ndim != 1:
+                    raise ValueError("its columns have different lengths")
                 scalars = {name: kind(stored[name][()]) for name, kind in _SCALARS.items()}
-                return Schedule(**{column: stored[column] for column in _DTYPES}, **scalars, prefix=prefix)
+                return Schedule(**columns, **scalars, prefix=prefix)
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise WorkloadError(
                 f"{path} is not a schedule this program wrote: {error}.",

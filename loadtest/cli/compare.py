@@ -128,7 +128,7 @@ def _measured_sets(
     from loadtest.pairs import WARMUP_SHARE, Replay
     from loadtest.sides import VirtualSide
     from metrics.compare import RunSet
-    from metrics.rundir import create, load
+    from metrics.rundir import create, create_numbered, load
 
     rate = load_options.default_rate(sides[0], given, slo)
     if rate is not None:
@@ -141,7 +141,7 @@ def _measured_sets(
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
         say=load_options.say,
     )
-    directory = create(given["out"] or load_options.default_folder("comparisons"))
+    directory = create(given["out"]) if given["out"] else create_numbered(load_options.default_folder("comparisons"))
     runs: list[list[Run]] = [[] for _ in sides]
     for number in range(1, given["pairs"] + 1):
         places = range(len(sides)) if number % 2 else reversed(range(len(sides)))

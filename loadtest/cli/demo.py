@@ -46,7 +46,7 @@ def demo(context: click.Context, /, **given: Any) -> int:
 
     slo = options.parse_slo(given["slo"])
     schedule = demo_schedule(given["seconds"], given["seed"])
-    directory = rundir.create(given["out"] or _default_directory())
+    directory = rundir.create(given["out"]) if given["out"] else rundir.create_numbered(_default_directory())
     runs = []
     for label, text in ARRANGEMENTS.items():
         run = _live(label, text, schedule, slo, directory / label, options.command_line(context))

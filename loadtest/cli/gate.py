@@ -117,7 +117,7 @@ def _run(context: click.Context, given: dict[str, Any]) -> int:
     slo = options.parse_slo(given["slo"])
     asked = gate_rules.asked_rules(given, slo)
     baseline, candidate = _sides(given, slo)
-    with load_options.fresh_folder(given["out"] or load_options.default_folder("gates")) as directory:
+    with load_options.fresh_folder(given["out"], load_options.default_folder("gates")) as directory:
         probe, rate = _probe(context, given, slo, baseline, candidate)
         rules, left_out = (asked, []) if asked else gate_rules.default_rules(slo, baseline, probe)
         if given["noise_floor"]:
@@ -160,6 +160,7 @@ def _probe(
     from loadtest.ladder import Ladder
     from loadtest.pairs import WARMUP_SHARE, Replay
     from loadtest.sides import StoredSide, VirtualSide
+    from metrics.rundir import read_plan
     from workloads.schedule import Schedule
 
     command = options.command_line(context)
@@ -167,6 +168,7 @@ def _probe(
         return Ladder(command), None
     schedule = None
     if isinstance(baseline, StoredSide) and not isinstance(candidate, StoredSide):
+        read_plan(baseline.folders[0])  # with its checks, before the schedule is believed
         schedule = Schedule.load(baseline.folders[0] / "schedule.npz")
     needed = not isinstance(candidate, StoredSide) and schedule is None
     rate = load_options.default_rate(baseline, given, slo) if needed else None
@@ -263,14 +265,10 @@ def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule], left_out: list
 
 
 def _stored_floor(path: Path) -> NoiseFloor:
-    import msgspec
-
     from metrics.gate.noise import SCHEMA, NoiseFloor
+    from metrics.storage import read_document
 
-    try:
-        floor = msgspec.json.decode(path.read_bytes(), type=NoiseFloor)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"{path} is no noise floor: {error}", code="bad_noise") from None
+    floor: NoiseFloor = read_document(path, NoiseFloor, "bad_noise")
     if floor.schema != SCHEMA:
         raise UsageError(f"{path} has schema {floor.schema!r}; this version reads {SCHEMA!r}", code="bad_noise")
     return floor

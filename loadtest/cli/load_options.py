@@ -207,30 +207,42 @@ def chosen(words: tuple[str, ...], name: str) -> dict[str, str]:
 
 
 def default_folder(above: str) -> Path:
-    """A folder of today's that nobody has yet, below `above`."""
-    from itertools import count
-
+    """A folder of today's below `above`; one that somebody has already gets a number (metrics.rundir)."""
     from loadtest import clock
 
-    moment = clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
-    names = (moment if number == 1 else f"{moment}-{number}" for number in count(1))
-    return next(path for name in names if not (path := Path(above) / name).exists())
+    return Path(above) / clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
 
 
 @contextmanager
-def fresh_folder(directory: Path) -> Iterator[Path]:
-    """The folder, made anew; removed again when nothing came into it."""
+def fresh_folder(out: Path | None, default: Path | None = None) -> Iterator[Path]:
+    """The folder asked for, or one named like the default, for this process alone; gone when nothing came into it."""
     from metrics import rundir
 
-    created = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-    rundir.create(directory)
+    asked = out or default or Path()
+    created = [folder for folder in asked.parents if not folder.exists()]
+    existed = asked.exists()
+    directory = rundir.create(asked) if out is not None else rundir.create_numbered(asked)
     try:
         yield directory
     finally:
-        for folder in created:
+        rundir.release(directory)
+        for folder in [*([] if existed and directory == asked else [directory]), *created]:
             if any(folder.iterdir()):
                 break
             folder.rmdir()
+
+
+@contextmanager
+def resumed_folder(directory: Path) -> Iterator[Path]:
+    """A folder that another process began, for this one alone; MetricsError while that one is still at it."""
+    from metrics import folderlock
+
+    if directory.is_dir():
+        folderlock.hold(directory)
+    try:
+        yield directory
+    finally:
+        folderlock.release(directory)
 
 
 def default_rate(side: Side | StoredSide, given: dict[str, Any], slo: SLO | None) -> float | None:

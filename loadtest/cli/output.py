@@ -59,7 +59,7 @@ def write_json(path: Path, document: Any) -> None:
     import msgspec
 
     from loadtest import secrets
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
 
     write_atomically(path, msgspec.json.format(secrets.masked_json(document), indent=2) + b"\n")
 
@@ -117,7 +117,7 @@ def _server(run: Run, folder: Path) -> ServerView | None:
 
 def write_page(path: Path, html: str) -> None:
     """A report file, whole or not at all."""
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
 
     write_atomically(path, html.encode(errors="replace"))
 

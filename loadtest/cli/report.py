@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +80,9 @@ def _merge(runs: tuple[Path, ...], sources: tuple[Path, ...]) -> None:
     if sources and len(runs) != 1:
         raise UsageError("--merge takes journals into one run, not into several", code="merge")
     if sources:
-        merge_journals(runs[0], sources)
+        merged = merge_journals(runs[0], sources)
+        again = f", {merged.known} of which the run had already and counts once" if merged.known else ""
+        click.echo(f"goodput: {merged.told} requests merged{again}", err=True)
 
 
 class _Loaded:
@@ -182,7 +186,7 @@ def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
 
 def _figures(page: PageData, kind: Any, folder: Path) -> int:
     """A file per figure; prints their paths."""
-    from metrics.rundir import write_atomically
+    from metrics.storage import write_atomically
     from reports.export import figures
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -227,13 +231,11 @@ def _result(path: Path) -> Path | None:
 
 def _of_result(path: Path, format_: str, out: Path | None) -> int:
     """The page of what another command found."""
-    import msgspec
-
     from metrics.compare import Comparison
-    from metrics.errors import MetricsError
     from metrics.gate.report import GateReport
     from metrics.plan import PlanReport
     from metrics.search import SearchReport
+    from metrics.storage import read_document
     from reports import pages
     from reports.openmetrics import render_openmetrics
 
@@ -245,15 +247,13 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
     }
     kind = RESULTS[path.name]
     schema, paged = kinds[kind]
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=schema)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise MetricsError(f"{path} cannot be read: {error}", code="damaged_result") from error
-    page = paged(found)
-    if format_ == "html":
-        return _html(page, out or path.with_suffix(".html"))
-    if format_ in ("svg", "png"):
-        return _figures(page, format_, out or path.parent / FIGURES)
+    found: Any = read_document(path, schema, "damaged_result")
+    with _fitting(path):
+        page = paged(found)
+        if format_ == "html":
+            return _html(page, out or path.with_suffix(".html"))
+        if format_ in ("svg", "png"):
+            return _figures(page, format_, out or path.parent / FIGURES)
     if format_ == "json":
         _write([_as_json(found)], out, document=True)
     elif format_ == "openmetrics" and kind == "gate":
@@ -263,6 +263,21 @@ def _of_result(path: Path, format_: str, out: Path | None) -> int:
             f"a {kind} has no form {format_}", hint="it has html, json, svg and png; its runs have all", code="no_form"
         )
     return ExitCode.OK
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Whatever drawing trips over in a stored result is the fault of the file: a rule it does not hold, say."""
+    from metrics.errors import MetricsError
+
+    try:
+        yield
+    except (ArithmeticError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise MetricsError(
+            f"{path} cannot be drawn: its parts do not fit together ({type(error).__name__})",
+            hint="was it changed, or written by another version?",
+            code="damaged_result",
+        ) from error
 
 
 def _recorded_slo(runs: list[Run]) -> str:

@@ -97,8 +97,8 @@ def run(context: click.Context, /, **given: Any) -> int:
 
 def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[SLO | None, Path], Target]) -> int:
     """One load run on the target that `open_target` makes; shared with `goodput launch`."""
+    from loadtest.cli.load_options import fresh_folder
     from loadtest.workload import Workload
-    from metrics import rundir
 
     slo = options.parse_slo(given["slo"])
     require.parse(given["require"], slo)
@@ -123,15 +123,11 @@ def offer(context: click.Context, given: dict[str, Any], open_target: Callable[[
         _checked(given, open_target(slo, given["out"] or Path()))  # what a run would refuse is refused
         return dry_run(workload, given)
     trace = workload.read()
-    directory = given["out"] or _default_directory(given, workload, trace)
-    opened = _checked(given, open_target(slo, directory))
-    created = [folder for folder in (directory, directory.parent) if not folder.exists()]
-    rundir.create(directory)
-    try:
-        with opened as target:
-            return _measure(context, target, workload, trace, slo, directory)
-    finally:
-        _remove_if_empty(created)
+    with (
+        fresh_folder(given["out"], _default_directory(given, workload, trace)) as directory,
+        _checked(given, open_target(slo, directory)) as target,
+    ):
+        return _measure(context, target, workload, trace, slo, directory)
 
 
 def _checked(given: dict[str, Any], target: Target) -> Target:
@@ -149,14 +145,6 @@ def _default_directory(given: dict[str, Any], workload: Workload, trace: Trace) 
     moment = clock.utc_now().strftime("%Y-%m-%dT%H-%M-%S")
     rate = f"r{trace.mean_rate_per_s or 0:.3g}"
     return Path("runs") / "_".join([moment, Path(workload.trace).stem, rate, _arrangement(given)])
-
-
-def _remove_if_empty(created: list[Path]) -> None:
-    """A run that never began leaves nothing behind, unless a server wrote a log."""
-    for folder in created:
-        if any(folder.iterdir()):
-            return
-        folder.rmdir()
 
 
 def _arrangement(given: dict[str, Any]) -> str:
@@ -340,8 +328,10 @@ def _exit_code(summary: Summary, died: TargetError | None) -> int:
 
 
 def _exit_code_of_stopped(info: RunInfo) -> int:
-    """130 when the user stopped it; 1 when a rule of the user's did."""
-    from metrics.runinfo import STOPPED_BY_USER
+    """130 when the user stopped it; 4 when not all could be written; 1 when a rule of the user's did."""
+    from metrics.runinfo import DISK_FULL, STOPPED_BY_USER
 
     click.echo(f"goodput: {info.stop_reason}; the report covers what was due before", err=True)
+    if info.stop_reason.startswith(DISK_FULL):
+        return ExitCode.INVALID
     return ExitCode.INTERRUPTED if info.stop_reason == STOPPED_BY_USER else ExitCode.FAILED

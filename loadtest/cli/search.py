@@ -118,15 +118,16 @@ def _mode(given: dict[str, Any], objective: Objective | None) -> Mode:
 @contextmanager
 def _folder(given: dict[str, Any]) -> Iterator[tuple[Path, SearchReport | None]]:
     """Where search.json goes, and what it holds already."""
-    from loadtest.cli.load_options import default_folder, fresh_folder
+    from loadtest.cli.load_options import default_folder, fresh_folder, resumed_folder
     from loadtest.search import store
 
     if given["resume"] is not None:
         if given["out"] is not None:
             raise UsageError("--resume goes on in its own folder", hint="leave --out away", code="resume_out")
-        yield given["resume"], store.read(given["resume"])
+        with resumed_folder(given["resume"]) as directory:
+            yield directory, store.read(directory)
         return
-    with fresh_folder(given["out"] or default_folder("runs/search")) as directory:
+    with fresh_folder(given["out"], default_folder("runs/search")) as directory:
         yield directory, None
 
 

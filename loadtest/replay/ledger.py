@@ -54,10 +54,11 @@ class Ledger:
 
     def lost_cause(self, now: int, live: Iterable[Exchange]) -> str:
         """Why the run should end here, "" when it should not."""
-        return self._watch.verdict(now, live) if self._watch is not None else ""
+        full = self._recorder.must_end()
+        return full or (self._watch.verdict(now, live) if self._watch is not None else "")
 
     def close(self) -> None:
-        """Everything has ended."""
+        """Everything has ended; what the disk does not take now is offered again by whoever drives the sender."""
         self._stamps.close()
         self._recorder.stats.clock_steps = self._stamps.steps
         self._recorder.close()

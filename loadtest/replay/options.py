@@ -29,7 +29,10 @@ class SenderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(NamedTuple):
-    """Counts of a worker's requests; `aborted` says why the worker ended the run early, `aborted_ns` when."""
+    """Counts of a worker's requests; `aborted` says why the worker ended the run early, `aborted_ns` when.
+
+    `disk` says why rows wait in memory: empty, as a rule.
+    """
 
     planned: int
     sent: int
@@ -39,3 +42,4 @@ class Progress(NamedTuple):
     aborted: str = ""
     aborted_ns: int = 0
     seen: Seen | None = None  # the latencies so far
+    disk: str = ""

@@ -17,6 +17,7 @@ from loadtest.replay.texts import error_text
 from loadtest.replay.tokencount import TokenCount
 from metrics.journal import ERROR_CHARACTERS, JournalWriter
 from metrics.records import NO_KERNEL_STAMP, Flag, Outcome, Phase, StampSource, WorkerStats
+from metrics.runinfo import DISK_FULL
 from workloads.schedule import Schedule
 
 MAX_KEYS = 10  # of unknown places of text: a server has one or two
@@ -32,6 +33,7 @@ class Recorder:
         self.tally = Tally(slo)
         self._blank = blank_row() | {"worker": worker}
         self.stats = WorkerStats(worker=worker)
+        self._closing = False
         self.waited_s: dict[int, float] = {}  # the instants of rows that waited for another
 
     def unsent(self, index: int, outcome: Outcome, now_ns: int, error: str = "") -> None:
@@ -87,12 +89,28 @@ class Recorder:
         return row
 
     def flush(self) -> None:
+        """Once a second; rows that a full disk does not take wait in memory for the next time."""
         self._journal.flush()
 
-    def close(self) -> None:
-        """Write what the worker says of itself and mark the journal as ended."""
-        self._journal.stats(self.stats)
-        self._journal.close()
+    @property
+    def trouble(self) -> str:
+        """Why rows are waiting for the disk; empty when they are not."""
+        return self._journal.trouble
+
+    def must_end(self) -> str:
+        """Why the run cannot go on: more rows wait for the disk than may; empty while it can."""
+        return f"{DISK_FULL}: {self.trouble}" if self.trouble and self._journal.overflowing else ""
+
+    def close(self) -> bool:
+        """Write what the worker says of itself and mark the journal as ended; False while the disk takes no more."""
+        if not self._closing:
+            self._closing = True
+            self._journal.stats(self.stats)
+        return self._journal.close()
+
+    def abandon(self) -> None:
+        """Give up what the disk did not take: the journal stays without an end."""
+        self._journal.abandon()
 
     def _remember(self, keys: list[str]) -> None:
         """They come from the server: made fit to be printed, and not more than somebody would read."""

@@ -114,7 +114,7 @@ class Sender:
 
     def progress(self) -> Progress:
         counts = (len(self._shard), self._sent, len(self._live), self._ledger.finished, self._ledger.failed)
-        return Progress(*counts, self._aborted, self._aborted_ns, self._recorder.tally.seen)
+        return Progress(*counts, self._aborted, self._aborted_ns, self._recorder.tally.seen, self._recorder.trouble)
 
     def _due_ns(self, row: int) -> int:
         return self._timetable.due_ns(row)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from loadtest.errors import InvalidError
-from loadtest.record import begin, finish, planned_info
+from loadtest.record import begin, finish, planned_info, require_written
 from loadtest.replay.abort import HOPELESS
 from loadtest.search.reference import Unloaded, measured_unloaded
 from loadtest.search.virtual import MIN_REQUESTS, counted_of, run_length
@@ -107,6 +107,7 @@ class LiveRuns:
             raise died
         if run.info.stop_reason == STOPPED_BY_USER:
             raise StoppedByUser
+        require_written(run.info)
         return run
 
     def _counted(self, run: Run) -> Counted:

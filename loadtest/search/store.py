@@ -11,8 +11,9 @@ import msgspec
 from loadtest import secrets
 from loadtest.errors import UsageError
 from loadtest.search.procedure import Measure
-from metrics.rundir import write_atomically
+from metrics.errors import MetricsError
 from metrics.search import Attempt, Counted, SearchReport
+from metrics.storage import read_document, write_atomically
 
 FILE = "search.json"
 
@@ -62,7 +63,8 @@ def write(directory: Path, report: SearchReport) -> None:
 def read(directory: Path) -> SearchReport:
     """The search in a folder; UsageError when there is none."""
     try:
-        return msgspec.json.decode((directory / FILE).read_bytes(), type=SearchReport)
-    except (OSError, msgspec.DecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        found: SearchReport = read_document(directory / FILE, SearchReport)
+    except MetricsError as error:
+        why = error.message
         raise UsageError(f"{directory} holds no search that can be resumed: {why}", code="no_search") from None
+    return found

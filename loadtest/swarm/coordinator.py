@@ -6,6 +6,7 @@ that has not been heard of for LIVENESS_NS is lost until it is heard of again or
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,13 @@ from loadtest.swarm.doorman import polite
 from loadtest.swarm.protocol import Ack, Assignment, Batch, Beat, Claim, Go, Ping, Pong, Ready, Refusal, Stop
 from loadtest.swarm.token import Token
 from metrics import rundir
-from metrics.runinfo import STOPPED_BY_USER
+from metrics.runinfo import DISK_FULL, STOPPED_BY_USER
 from workloads.schedule import Schedule
 from workloads.tokenizer import file_hash
 
+_log = logging.getLogger("goodput")
+
+DISK_PATIENCE_NS = 60_000_000_000  # with a full disk here: what workers deliver waits in their own journals
 LIVENESS_NS = 10_000_000_000
 NOT_OURS = -1  # process id of a worker on another machine
 OWN_FREEZE_NS = 2_000_000_000
@@ -83,6 +87,7 @@ class _Worker:
     rtt_ns: int = 0
     ready: bool = False
     lost: bool = False
+    trouble: str = ""  # with a disk, as the user was told
     beat: Beat | None = None
 
     @property
@@ -205,7 +210,8 @@ class Coordinator:
         self._checked_ns = now_ns
         for worker in self._clients.values():
             silent_ns = now_ns - worker.heard_ns
-            worker.lost = not worker.done and (worker.pid in dead_pids or silent_ns > LIVENESS_NS)
+            unheard = silent_ns > LIVENESS_NS or (worker.copy is not None and worker.copy.hopeless(DISK_PATIENCE_NS))
+            worker.lost = not worker.done and (worker.pid in dead_pids or unheard)
         if self._stopped_ns and now_ns - self._stopped_ns > STOP_GRACE_NS:
             self._over.set()
         if not self._t0_ns and now_ns - self._begun_ns > START_LIMIT_NS:
@@ -268,6 +274,7 @@ class Coordinator:
         worker = self._heard(msg.node_id, batch.run)
         if worker is not None and worker.copy is not None:
             self._send(protocol.ACK, Ack(self._run, worker.copy.take(batch)), msg.node_id)
+            self._warn_of_disk(worker, worker.copy.trouble, "of its copy")
 
     def _on_beat(self, msg: Any, **_: object) -> None:
         beat = protocol.unpack(msg.data, Beat)
@@ -277,12 +284,26 @@ class Coordinator:
                 self._send(protocol.STOP, Stop(beat.run), msg.node_id)
             return
         worker.beat = beat
+        if worker.copy is None or not worker.copy.trouble:
+            self._warn_of_disk(worker, beat.disk, "of its journal")
         if beat.aborted:
             self._stop(beat.aborted_ns, beat.aborted)
+        if beat.done and beat.disk:
+            self._stop(clock.monotonic_ns(), f"{DISK_FULL}: {beat.disk}; the journal of worker {worker.index} is cut")
         if beat.error:
             self.fail(f"worker {worker.index}: {beat.error}")
             self._send_all(protocol.STOP, Stop(self._run))
         self._finish_if_all_done()
+
+    def _warn_of_disk(self, worker: _Worker, trouble: str, whose: str) -> None:
+        """Say it when a disk takes nothing more, and when it does again."""
+        if trouble == worker.trouble:
+            return
+        worker.trouble = trouble
+        if trouble:
+            _log.warning("worker %d: the disk %s is full (%s): make room", worker.index, whose, trouble)
+        else:
+            _log.warning("worker %d: the disk takes rows again, nothing is lost", worker.index)
 
     def _heard(self, client: str, run: str) -> _Worker | None:
         """The worker that speaks, if it belongs to this epoch."""

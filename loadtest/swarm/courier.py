@@ -12,6 +12,7 @@ from pathlib import Path
 
 from loadtest import clock
 from loadtest.swarm.protocol import Ack, Batch
+from metrics.appender import write_at
 
 BATCH_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024  # under way and not yet acknowledged
@@ -52,18 +53,36 @@ class Courier:
 
 
 class Copy:
-    """The coordinator's end: a copy of a journal that grows with the batches."""
+    """The coordinator's end: a copy of a journal that grows with the batches.
+
+    What a full disk does not take is not acknowledged, so it comes again; `trouble` tells of it while it lasts.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._size = 0
+        self._troubled_ns = 0
+        self.trouble = ""
         path.touch(exist_ok=False)
 
     def take(self, batch: Batch) -> int:
         """Append what is new in a batch; the size of the copy."""
-        new = batch.data[self._size - batch.offset :] if batch.offset <= self._size else b""
+        new = batch.data[self._size - batch.offset :] if 0 <= batch.offset <= self._size else b""
         if new:
-            with self._path.open("ab") as file:
-                file.write(new)
-            self._size += len(new)
+            try:
+                with self._path.open("r+b", buffering=0) as file:
+                    taken, error = write_at(file.fileno(), new, self._size)
+            except OSError as failure:
+                taken, error = 0, failure
+            self._size += taken
+            self._note(error)
         return self._size
+
+    def hopeless(self, patience_ns: int) -> bool:
+        """Whether the disk has taken nothing for so long."""
+        return bool(self.trouble) and clock.monotonic_ns() - self._troubled_ns > patience_ns
+
+    def _note(self, error: OSError | None) -> None:
+        if error is not None and not self.trouble:
+            self._troubled_ns = clock.monotonic_ns()
+        self.trouble = "" if error is None else error.strerror or str(error)

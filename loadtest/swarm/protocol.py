@@ -115,6 +115,7 @@ class Beat(msgspec.Struct, frozen=True):
     aborted: str = ""  # why this worker ended the run early, by the rule of --abort-on
     aborted_ns: int = 0
     seen: Seen | None = None  # the latencies so far
+    disk: str = ""  # why rows wait in this worker's memory; with `done`, why some are not in its journal
     done: bool = False
     error: str = ""
 

@@ -34,6 +34,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True):
         folder = rundir.create(self.home / f"{name}_worker-{assignment.worker}").resolve()
         path = folder / rundir.SCHEDULE
         path.write_bytes(assignment.schedule)
+        rundir.read_plan(folder)  # what a master sends is not believed before it is looked at
         self._with_own_tokenizer(path, assignment.tokenizer_sha256)
         return msgspec.structs.replace(
             assignment,

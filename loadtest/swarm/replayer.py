@@ -22,9 +22,12 @@ from loadtest.swarm.clocks import ClockOffset
 from loadtest.swarm.courier import Courier
 from loadtest.swarm.protocol import Ack, Assignment, Beat, Claim, Go, Pong, Ready, Stop
 from loadtest.swarm.remote_settings import RemoteSettings
+from metrics import rundir
 
 POLL_S = 0.05
 BEAT_NS = 1_000_000_000
+DISK_PATIENCE_NS = 60_000_000_000  # with a full disk at the end of a run
+DISK_RETRY_S = 0.5
 PRIORITY_CHANGE = -10  # of the nice value, while measuring
 
 
@@ -39,11 +42,15 @@ class Sending(Protocol):
 
 
 class Shard(NamedTuple):
-    """A sender with its loop: `turn(seconds)` lets it work for about that long, `close` ends its journal."""
+    """A sender with its loop: `turn(seconds)` lets it work for about that long, `close` ends its journal.
+
+    While the disk is full `close` does not succeed, as `sender.progress().disk` tells; `abandon` leaves it at that.
+    """
 
     sender: Sending
     turn: Callable[[float], object]
-    close: Callable[[], None]
+    close: Callable[[], object]
+    abandon: Callable[[], object] = lambda: None
 
 
 OnRequest = Callable[[str, float, int, str | None], None]
@@ -95,7 +102,7 @@ class Replayer:
         self.folder: Path | None = None  # with the journal of a shard from another place
         self.deserted = False  # the master is not there any more
         self._shard: Shard | None = None
-        self._started = False
+        self._started = self._in_a_hurry = False
         self._nice_before = 0
         self._runner.register_message(protocol.ASSIGN, self._on_assign)
         self._runner.register_message(protocol.REFUSE, lambda **_: None)
@@ -157,7 +164,7 @@ class Replayer:
             self._report(assignment, error=f"{type(error).__name__}: {error}")
             return
         self._assignment = assignment
-        self._started = False
+        self._started = self._in_a_hurry = False
         self._nice_before = _enter_measured_window()
         self._send(protocol.READY, Ready(assignment.run, assignment.worker, self._offset.rtt_ns))
 
@@ -192,10 +199,13 @@ class Replayer:
         """Stop early; a shard that never started only closes its journal."""
         if self._shard is None:
             return
-        if self._started:
+        if self._shard.sender.done:  # and the disk is waited for
+            self._in_a_hurry = True
+        elif self._started:
             self._shard.sender.stop()
         else:
             self._shard.close()
+            self._shard.abandon()
             self._courier = None
             self._forget()
 
@@ -221,6 +231,8 @@ class Replayer:
             courier.turn()
             gevent.sleep(POLL_S)
         self._courier = None
+        if self.folder is not None:
+            rundir.release(self.folder)
 
     def _drive(self, assignment: Assignment, shard: Shard, t0_ns: int) -> None:
         """Let the sender work until it is done; the journal is closed whatever happens."""
@@ -235,7 +247,17 @@ class Replayer:
                         self._courier.turn()
                     next_beat_ns = clock.monotonic_ns() + BEAT_NS
         finally:
+            self._close(assignment, shard)
+
+    def _close(self, assignment: Assignment, shard: Shard) -> None:
+        """End the journal; a disk that is full gets some time to be freed, and the master hears of it."""
+        give_up_ns = clock.monotonic_ns() + DISK_PATIENCE_NS
+        shard.close()
+        while shard.sender.progress().disk and clock.monotonic_ns() < give_up_ns and not self._in_a_hurry:
+            self._report(assignment, shard)
+            gevent.sleep(DISK_RETRY_S)
             shard.close()
+        shard.abandon()
 
     def _report(self, assignment: Assignment, shard: Shard | None = None, done: bool = False, error: str = "") -> None:
         beat = Beat(assignment.run, assignment.worker, done=done, error=error)

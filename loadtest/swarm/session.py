@@ -16,11 +16,11 @@ from loadtest.record import begin, finish, planned_info
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.sender import SenderOptions
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
-from loadtest.target import LiveTarget, LoadSettings, Measurement, merged, run_id
+from loadtest.target import LiveTarget, LoadSettings, Measurement, merged
 from loadtest.workload import Workload
 from metrics import rundir
 from metrics.records import Outcome, RecordTable
-from metrics.runinfo import RunInfo
+from metrics.runinfo import RunInfo, run_id
 from workloads.schedule import Schedule
 
 N = TypeVar("N", int, float)
@@ -50,7 +50,11 @@ class Session:
         with LiveTarget(Endpoint.parse(host, model=options.model or None), settings) as target:
             trace = workload.read(target.facts.max_model_len)
             schedule = workload.schedule(trace)
-            directory = rundir.create(Path(options.out or _default_directory(trace.name)))
+            directory = (
+                rundir.create(Path(options.out))
+                if options.out
+                else rundir.create_numbered(Path(_default_directory(trace.name)))
+            )
             info, told = planned_info(target, schedule), workload.facts(trace)
             info = msgspec.structs.replace(
                 info,
@@ -60,7 +64,7 @@ class Session:
                 **told | {"warnings": [*told["warnings"], *info.warnings]},
             )
             begin(schedule, info, directory)
-            run = run_id(directory.name, schedule.salt)
+            run = run_id(info.name, schedule.salt, info.id)
             plan = LoadPlan(run, directory, target.endpoint, settings.options, workers)
         return Session(plan, schedule, info)
 

@@ -39,7 +39,7 @@ def build(assignment: Assignment, on_request: OnRequest) -> Shard:
         reactor,
         on_request=on_request,
     )
-    return Shard(sender, turn, recorder.close)
+    return Shard(sender, turn, recorder.close, recorder.abandon)
 
 
 def _reactor(name: str) -> tuple[HubReactor | EpollReactor, Callable[[float], object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loadtest.cli.main import run
@@ -13,6 +14,7 @@ from loadtest.errors import ExitCode
 from loadtest.record import begin, planned_info, record
 from loadtest.target import SimulatedTarget
 from loadtest.workload import Workload
+from tests.reports.gates import gate_report
 
 
 def make(path: Path, arrangement: str = "chunked", slo: str = "ttft=1s,tpot=50ms") -> Path:
@@ -94,3 +96,16 @@ def test_not_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """A folder without run.json: exit 2 and the path."""
     assert ExitCode.USAGE == run(["report", "--json", str(tmp_path)])
     assert str(tmp_path) in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_a_result_whose_parts_do_not_fit_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate with a margin that no axis holds, and files that are no gate: exit 2, named."""
+    whole = json.loads(msgspec.json.encode(gate_report("FAIL")))
+    for number, change in enumerate(
+        ({"pairs": 5}, {"rules": [{**rule, "margin": 1e15} for rule in whole["rules"]]}, {"schema": 1})
+    ):
+        file = tmp_path / str(number) / "gate.json"
+        file.parent.mkdir()
+        file.write_text(json.dumps(whole | change))
+        assert ExitCode.USAGE == run(["report", str(file)])
+        assert str(file) in capsys.readouterr().err

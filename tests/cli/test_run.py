@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loadtest.cli.main import run
 from loadtest.errors import ExitCode
 from loadtest.supervise import Server, python_module
 from metrics import rundir
+from tests.metrics.test_folderlock import somebody_else
 
 ROOT = Path(__file__).parents[2]
 BUNDLED = "--backend emulated:chunked,model=demo-8b"
@@ -122,6 +124,28 @@ def test_an_existing_output_is_never_written_into(tmp_path: Path, capsys: pytest
     assert ExitCode.USAGE == run(words)
     assert "output_exists" == error_of(capsys)["code"]
     assert ["keep.txt"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_two_runs_in_one_second_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default names, which hold the second: the later one gets a number; nothing of a lock stays in either."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clock, "utc_now", lambda: datetime(2026, 1, 31, 12, tzinfo=UTC))
+    words = [*BUNDLED.split(), "--virtual", "--requests", "5", "--rate", "4", "--json"]
+    for _ in range(2):
+        assert ExitCode.OK == run(["run", *words])
+    names = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert ["2026-01-31T12-00-00_azure-conv_r4_chunked", "2026-01-31T12-00-00_azure-conv_r4_chunked-2"] == names
+    assert not list(tmp_path.glob("runs/*/.lock"))
+    first = json.loads((tmp_path / "runs" / names[0] / "run.json").read_bytes())
+    assert names[0] == first["name"]
+
+
+def test_the_folder_of_a_running_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also while there is nothing in it yet: one sentence, exit 2, and it stays as it is."""
+    with somebody_else(tmp_path):
+        assert ExitCode.USAGE == run(["run", *BUNDLED.split(), "--virtual", "--out", str(tmp_path), "--json"])
+    assert "output_in_use" == error_of(capsys)["code"]
+    assert [".lock"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_an_empty_output_folder_of_the_user_survives_a_failure(tmp_path: Path) -> None:

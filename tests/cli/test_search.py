@@ -10,6 +10,7 @@ import pytest
 
 from loadtest.cli.main import run
 from loadtest.errors import ExitCode
+from tests.metrics.test_folderlock import somebody_else
 
 QUICK = ["--virtual", "--requests", "100", "--slo", "ttft=1s,tpot=45ms"]
 
@@ -174,3 +175,14 @@ def test_a_search_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert 80 >= max(len(line) for line in shown.out.splitlines())
     assert "per GPU" in shown.out
     assert "estimate" in shown.err
+
+
+def test_a_search_that_another_process_makes_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two in one folder would clear each other's runs; when that one is gone, it is resumed."""
+    backend = ["--backend", "emulated:chunked,instances=2"]
+    document(capsys, *QUICK, *backend, "--out", "found")
+    with somebody_else(tmp_path / "found"):
+        assert ExitCode.USAGE == searched(*QUICK, *backend, "--resume", "found")
+        assert "is in use" in capsys.readouterr().err
+    assert ExitCode.OK == searched(*QUICK, *backend, "--resume", "found")
+    assert ExitCode.USAGE == searched(*QUICK, *backend, "--resume", "nowhere")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrics import journal
 from metrics.errors import MetricsError
 from metrics.journal import JournalContents, JournalWriter, in_current_columns, read_journal
 from metrics.merge import DISTINCT_ERRORS, OTHER_ERRORS, merge
-from metrics.records import EventTimes, Outcome, Rows, WorkerStats, empty_rows
+from metrics.records import RECORD_DTYPE, EventTimes, Outcome, Rows, WorkerStats, empty_rows
 from tests.metrics.rows import ok_rows, ragged
 
 TIMES = [[100, 200, 300], [], [50], [7, 7]]
@@ -79,15 +85,78 @@ def test_any_torn_tail_keeps_the_whole_records_before_it(tmp_path_factory: pytes
     assert got.torn == (got.stats is not None and got.stats.torn_frames == 1)
 
 
-def test_a_flipped_bit_ends_the_journal(written: Callable[..., Path]) -> None:
-    """A frame whose checksum is wrong is never believed."""
-    path = written(ok_rows([0.1, 0.2, 0.3]))
+def test_a_flipped_bit_costs_one_frame(written: Callable[..., Path]) -> None:
+    """A frame whose checksum is wrong is never believed; what stands behind it is read, and the damage is counted."""
+    rows = ok_rows([0.1, 0.2, 0.3])
+    path = written(rows)
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[data.index(rows[1].tobytes()) + 20] ^= 1
     path.write_bytes(data)
     got = read_journal(path)
-    assert got.torn
-    assert len(got.rows) < 3
+    assert rows[[0, 2]].tobytes() == got.rows.tobytes()
+    assert [0, 3, 4] == got.events.start.tolist()
+    assert (True, True, 1) == (got.torn, got.ended, got.stats.torn_frames if got.stats else 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 17, 20, 26, 60])
+def test_a_journal_that_ends_before_its_first_frame_is_empty(written: Callable[..., Path], size: int) -> None:
+    """A copy of which little or nothing arrived: no rows, not ended, of the worker that the file's name tells."""
+    path = written(ok_rows([0.1]), worker=3)
+    path.write_bytes(path.read_bytes()[:size])
+    got = read_journal(path)
+    assert (3, 0, False) == (got.worker, len(got.rows), got.ended)
+
+
+def test_a_journal_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Without marks between its frames, as versions before wrote them."""
+    rows = ok_rows([0.1, 0.2])
+    header = msgspec.json.encode({"worker": 5, "dtype": [(n, RECORD_DTYPE[n].str) for n in RECORD_DTYPE.names or ()]})
+    frames = [(0, header), *((1, row.tobytes() + bytes(6)) for row in rows), (3, b"")]
+    path = tmp_path / "records-5.bin"
+    framed = (struct.pack("<IIB", len(p), zlib.crc32(p, zlib.crc32(bytes((k,)))), k) + p for k, p in frames)
+    path.write_bytes(b"goodput journal\n" + b"".join(framed))
+    got = read_journal(path)
+    assert rows.tobytes() == got.rows.tobytes()
+    assert (5, True, False) == (got.worker, got.ended, got.torn)
+
+
+def test_rows_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushes do not raise, the journal says why rows wait, and beyond a limit that the run has to end."""
+    path = tmp_path / "records-0.bin"
+    writer = JournalWriter(path, 0)
+    rows = ok_rows([0.1] * 3)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", _no_space)
+        for row in rows:
+            writer.record(row)
+            writer.flush()
+        assert "No space left on device" == writer.trouble
+        assert not writer.overflowing
+        full.setattr(journal, "MOST_WAITING_BYTES", 500)
+        assert writer.overflowing
+        assert not writer.close()
+        assert not writer.close()
+    assert writer.close()
+    assert writer.close()
+    assert (rows.tobytes(), True) == (read_journal(path).rows.tobytes(), read_journal(path).ended)
+
+
+def test_what_is_abandoned_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that stays full: what it took is read, and the worker counts as lost."""
+    path = tmp_path / "records-0.bin"
+    writer = JournalWriter(path, 0)
+    writer.record(ok_rows([0.1])[0])
+    writer.flush()
+    writer.record(ok_rows([0.2])[0])
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", _no_space)
+        assert not writer.close()
+    writer.abandon()
+    assert (1, False, False) == (len(read_journal(path).rows), read_journal(path).ended, read_journal(path).torn)
+
+
+def _no_space(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:

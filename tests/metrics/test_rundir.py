@@ -10,8 +10,7 @@ import pytest
 from metrics import rundir
 from metrics.errors import MetricsError
 from metrics.journal import JournalWriter
-from metrics.merge import PLANNED_COLUMNS
-from metrics.records import EventTimes, Outcome, RecordTable, Rows, WorkerStats
+from metrics.records import PLANNED_COLUMNS, EventTimes, Outcome, RecordTable, Rows, WorkerStats
 from metrics.runinfo import RunInfo, Setting
 from tests.metrics.rows import ok_rows, ragged
 

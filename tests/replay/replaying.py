@@ -20,8 +20,8 @@ from loadtest.replay.reactor import EpollReactor, HubReactor
 from loadtest.replay.recorder import Recorder
 from loadtest.replay.sender import Sender, SenderOptions
 from metrics.journal import JournalContents, JournalWriter, read_journal
-from metrics.merge import PLANNED_COLUMNS, merge, planned_rows
-from metrics.records import Flag, Outcome, Rows, outcome_name
+from metrics.merge import merge
+from metrics.records import PLANNED_COLUMNS, Flag, Outcome, Rows, outcome_name, planned_rows
 from metrics.rundir import Run
 from metrics.runinfo import RunInfo
 from metrics.slo import SLO

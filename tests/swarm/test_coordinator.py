@@ -15,6 +15,11 @@ from loadtest.swarm import coordinator as module
 from loadtest.swarm import protocol
 from loadtest.swarm.coordinator import Coordinator, LoadPlan
 from loadtest.swarm.protocol import Ack, Assignment, Batch, Beat, Claim, Go, Ping, Pong, Ready, Refusal, Stop
+from loadtest.target import merged
+from metrics.journal import JournalWriter
+from metrics.records import Outcome, empty_rows
+from metrics.runinfo import DISK_FULL
+from tests.metrics.test_appender import Disk
 from tests.swarm.stage import stage
 from workloads.schedule import Schedule
 from workloads.schedule import plan as schedule_from
@@ -122,6 +127,73 @@ def test_a_worker_on_another_disk_gets_its_rows_along(tmp_path: Path) -> None:
     scene.say(protocol.BATCH, Batch("r0", 5, b"x"), "b")  # of another run
     assert 3 == len(scene.heard(protocol.ACK, Ack, "b"))
     assert not coordinator.over
+
+
+def journal_bytes(folder: Path, worker: int, ids: list[int]) -> bytes:
+    """An ended journal in which these requests were answered."""
+    path = folder / f"of-{worker}"
+    writer = JournalWriter(path, worker, "r1")
+    for request in ids:
+        row = empty_rows(1)
+        row["request_id"], row["worker"], row["outcome"], row["sent_s"] = request, worker, Outcome.OK, request
+        writer.record(row[0])
+    writer.close()
+    return path.read_bytes()
+
+
+def apart(tmp_path: Path, clients: str) -> tuple[Any, Coordinator]:
+    """A run of eight requests that workers of other machines have begun."""
+    scene, coordinator = begun(len(clients), directory=tmp_path)
+    schedule_of(8).save(tmp_path / "schedule.npz")
+    for index, client in enumerate(clients):
+        scene.say(protocol.CLAIM, Claim("elsewhere", index), client)
+    for index, client in enumerate(clients):
+        scene.say(protocol.READY, Ready("r1", index), client)
+    return scene, coordinator
+
+
+@pytest.mark.parametrize("delivered", [0, 5, 30, 200])
+def test_a_worker_that_dies_before_its_first_rows_costs_only_its_own(now: Time, tmp_path: Path, delivered: int) -> None:
+    """Killed after Ready: its copy is empty or a few bytes; everything of the other one is in the table."""
+    scene, coordinator = apart(tmp_path, "ab")
+    scene.say(protocol.BATCH, Batch("r1", 0, journal_bytes(tmp_path, 0, [0, 2, 4, 6])), "a")
+    if delivered:
+        scene.say(protocol.BATCH, Batch("r1", 0, journal_bytes(tmp_path, 1, [])[:delivered]), "b")
+    for _ in range(12):
+        now.pass_s(1)
+        scene.say(protocol.BEAT, Beat("r1", 0, done=True), "a")
+        coordinator.check()
+    assert (True, [1]) == (coordinator.over, coordinator.lost)
+    table = merged(schedule_of(8), tmp_path, 2)
+    assert [Outcome.OK, Outcome.LOST_WORKER] * 4 == table.rows["outcome"].tolist()
+
+
+def test_a_disk_here_that_stays_full_ends_the_run(
+    now: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user is told once; after a minute the worker counts as lost, though it is heard: its journal is there."""
+    scene, coordinator = apart(tmp_path, "a")
+    content = journal_bytes(tmp_path, 0, [0, 1])
+    Disk(monkeypatch, room=10)
+    for second in range(62):
+        assert coordinator.over == (second > 61)
+        scene.say(protocol.BATCH, Batch("r1", 10 * (second > 0), content[10 * (second > 0) :]), "a")
+        coordinator.check()
+        now.pass_s(1)
+    assert (True, [0]) == (coordinator.over, coordinator.lost)
+    assert ["worker 0: the disk of its copy is full (No space left on device): make room"] == caplog.messages
+
+
+def test_a_journal_that_is_cut_by_a_full_disk_is_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """Its worker says so while it lasts, and with its last word: the run is partial, for that reason."""
+    scene, coordinator = started(1)
+    for trouble in ("", "No space left on device", "No space left on device", "", "No space left on device"):
+        scene.say(protocol.BEAT, Beat("r1", 0, disk=trouble))
+    assert not coordinator.interrupted
+    scene.say(protocol.BEAT, Beat("r1", 0, disk="No space left on device", done=True))
+    assert coordinator.over
+    assert coordinator.stop_reason.startswith(DISK_FULL)
+    assert 3 == len(caplog.messages)
 
 
 def test_the_start_waits_for_the_slowest_way_there(now: Time, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from loadtest import clock
 from loadtest.swarm import courier as module
 from loadtest.swarm.courier import Copy, Courier
 from loadtest.swarm.protocol import Ack, Batch
+from tests.metrics.test_appender import Disk
 
 counter = itertools.count()
 
@@ -121,3 +122,40 @@ def test_the_copy_is_the_journal_whatever_the_network_does(
             late = late[-3:]
         assert network.courier.delivered
         assert whole == network.there.read_bytes()
+
+
+def test_a_full_disk_at_the_master_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it did not take is not acknowledged, so it comes again; a write that was cut short is not there twice."""
+    now = [0]
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: now[0])
+    network = Network(tmp_path)
+    network.write(b"abcdef")
+    with monkeypatch.context() as full:
+        disk = Disk(full, room=2)
+        network.courier.turn()
+        network.deliver(network.under_way.pop())
+        assert (b"ab", "No space left on device") == (network.there.read_bytes(), network.copy.trouble)
+        now[0] += module.RESEND_NS + 1
+        assert not network.copy.hopeless(2 * module.RESEND_NS)
+        network.courier.turn()
+        network.deliver(network.under_way.pop())
+        now[0] += module.RESEND_NS + 1
+        assert network.copy.hopeless(2 * module.RESEND_NS)
+        assert not network.courier.delivered
+        disk.room = 100
+        network.courier.turn()
+        network.deliver(network.under_way.pop())
+    assert (b"abcdef", "") == (network.there.read_bytes(), network.copy.trouble)
+    assert network.courier.delivered
+    assert not network.copy.hopeless(0)
+
+
+def test_a_copy_that_was_taken_away_is_trouble_and_no_crash(tmp_path: Path) -> None:
+    """Somebody cleared the run directory: the batch is not acknowledged."""
+    network = Network(tmp_path)
+    network.write(b"abc")
+    network.there.unlink()
+    network.courier.turn()
+    network.deliver(network.under_way.pop())
+    assert "No such file or directory" == network.copy.trouble
+    assert not network.courier.delivered
