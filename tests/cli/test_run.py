@@ -156,7 +156,7 @@ def test_a_dry_run_sends_nothing(
 def test_a_run_against_a_bundled_server(tmp_path: Path) -> None:
     """One JSON document on stdout, a complete run directory, counts that sum to what was planned, exit 0."""
     out = tmp_path / "run"
-    line = f"{BUNDLED} --requests 8 --rate 8 --slo ttft=5s,tpot=1s --json --tag team=red --seed 5"
+    line = f"{BUNDLED} --requests 8 --rate 8 --shape clip=60 --slo ttft=5s,tpot=1s --json --tag team=red --seed 5"
     code, stdout, stderr = played(line, out)
     assert ExitCode.OK == code, stderr
     summary = json.loads(stdout)
@@ -248,7 +248,7 @@ def test_ctrl_c_writes_a_report_marked_partial(scripted: Callable[..., Any], tmp
 @pytest.mark.live
 def test_a_server_that_dies_under_the_load(tmp_path: Path) -> None:
     """What it did until then is reported, its death is named, exit 5."""
-    process = start(f"{BUNDLED} --rate 10 --duration 8s --json", tmp_path / "r")
+    process = start(f"{BUNDLED} --rate 20 --duration 4s --shape clip=60 --json", tmp_path / "r")
     server = _child_of(process.pid, "loadtest.backends.server")
     give_up = clock.monotonic_ns() + 60_000_000_000
     journal = tmp_path / "r" / "records-0.bin"

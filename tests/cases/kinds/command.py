@@ -47,9 +47,9 @@ _DEMANDS: dict[str, Callable[[Any, Any], bool]] = {
     "at_most": lambda found, wanted: found != MISSING and found is not None and found <= wanted,
     "one_of": lambda found, wanted: any(not _misses(each, found) for each in wanted),
     "contains": lambda found, wanted: all(text in str(found) for text in _listed(wanted)),
-    "lacks": lambda found, wanted: not any(text in str(found) for text in _listed(wanted)),
+    "lacks": lambda found, wanted: found != MISSING and not any(text in str(found) for text in _listed(wanted)),
     "some": lambda found, wanted: any(not _misses(wanted, each) for each in found),
-    "none": lambda found, wanted: all(_misses(wanted, each) for each in found),
+    "none": lambda found, wanted: found != MISSING and all(_misses(wanted, each) for each in found),
 }
 
 
