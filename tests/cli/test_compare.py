@@ -69,7 +69,9 @@ def test_the_servers_own_view_of_each_side_is_in_the_page(elsewhere: Path) -> No
         kind = f"emulated:{'chunked' if name == 'one' else 'colocated'},model=demo-8b"
         file = ["command = " + json.dumps(command), "[metrics]", 'engine = "/metrics"', "[set]", f'kind = "{kind}"']
         (elsewhere / f"{name}.toml").write_text("\n".join(file))
-    run(["compare", "one.toml", "two.toml", "--pairs", "1", "--rate", "20", "--requests", "20", "--out", "c"])
+    rows = [f"{i / 20:.2f},100,10" for i in range(20)]
+    (elsewhere / "t.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]) + "\n")
+    run(["compare", "one.toml", "two.toml", "--pairs", "1", "--trace", "t.csv", "--out", "c"])
     for place in (1, 2):
         told = json.loads((elsewhere / "c" / f"run-01-{place}" / "server.json").read_text())
         assert [["engine"]] * len(told) == [list(line["servers"]) for line in told]

@@ -33,7 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("engine") / "server.log"
     with Server(command(DEPLOYMENT), log=log, ready_timeout_s=100) as running:
         yield running
-    assert (0, "") == (running.exit_status, running.log_tail())
+    assert 0 == running.exit_status
+    # asyncio's own remark where clients leave while the machine is busy
+    assert set(log.read_text().splitlines()) <= {"socket.send() raised exception."}
 
 
 def idle(server: Server) -> bool:

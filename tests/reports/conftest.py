@@ -1,9 +1,6 @@
-"""Golden files for reports: `pytest tests/reports --update-golden` rewrites them."""
+"""The pages that the tests of reports look at, drawn once."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,27 +8,6 @@ from reports import pages
 from reports.page import render_html
 from tests.reports import samples
 from tests.reports.gates import gate_report
-
-GOLDEN = Path(__file__).parent / "golden"
-Check = Callable[[str, str], None]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/reports/golden from the code as it is")
-
-
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Check:
-    """Compare a text with the golden file of that name, or rewrite it."""
-    update = request.config.getoption("--update-golden", default=False)
-
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / name
-        if update:
-            path.write_text(text, encoding="utf-8")
-        assert path.read_text(encoding="utf-8") == text, f"{name} changed; see --update-golden"
-
-    return check
 
 
 @pytest.fixture(scope="session")

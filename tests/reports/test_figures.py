@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +33,6 @@ from reports.figures.predicted import Both, predicted
 from reports.figures.server import server_line
 from reports.figures.theme import Chart, beyond, log_ticks
 from tests.reports import samples
-from tests.reports.conftest import Check
 
 TARGETS = Targets(0.5, 0.05, None, 0.9)
 
@@ -108,7 +108,7 @@ def specs() -> dict[str, dict[str, Any]]:
     return {name: chart.to_dict(validate=True) for name, chart in charts().items()}
 
 
-def test_specifications_are_as_they_were(specs: dict[str, dict[str, Any]], golden: Check) -> None:
+def test_specifications_are_as_they_were(specs: dict[str, dict[str, Any]], golden: Callable[[str, str], None]) -> None:
     """A change of any chart is a change of a file a person reads."""
     for name, spec in specs.items():
         golden(f"{name}.json", json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")

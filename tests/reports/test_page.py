@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,6 @@ from reports.sections import drawn
 from reports.sections.server import server_section
 from reports.static import vega_bundle
 from tests.reports import samples
-from tests.reports.conftest import Check
 from tests.reports.gates import gate_report
 
 PAGES = ["one_html", "demo_html", "search_html", "compare_html", "plan_html", "gate_html"]
@@ -47,7 +47,7 @@ def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)))
 
 
-def test_page_is_as_it_was(golden: Check) -> None:
+def test_page_is_as_it_was(golden: Callable[[str, str], None]) -> None:
     """A change of the page is a change of a file a person reads."""
     golden("page.html", readable(render_html(samples.single_page(requests=40))))
 

@@ -31,6 +31,7 @@ from metrics.runinfo import RunInfo
 from metrics.slo import QUANTITIES, SLO, attain, good_rows
 from metrics.stats import Stat, defined, describe, nearest_rank
 from metrics.summary import Summary, summarise
+from tests.golden import differences
 
 COMMENTS = {"why", "note", "tolerance"}
 QUANTITY: dict[str, Callable[[Rows], Any]] = {
@@ -355,12 +356,4 @@ class Figures:
 
 def same(expected: Any, got: Any) -> bool:
     """Equal up to the rounding of a printed figure."""
-    if isinstance(expected, dict):
-        return (
-            isinstance(got, dict) and expected.keys() <= got.keys() and all(same(expected[k], got[k]) for k in expected)
-        )
-    if isinstance(expected, list):
-        return isinstance(got, list) and len(expected) == len(got) and all(map(same, expected, got))
-    if isinstance(expected, bool) or not isinstance(expected, int | float):
-        return bool(expected == got)
-    return isinstance(got, int | float) and math.isclose(expected, got, rel_tol=1e-6, abs_tol=2e-6)
+    return not differences(expected, got, absolute=2e-6, others_allowed=True)
