@@ -13,14 +13,14 @@ import msgspec
 
 import loadtest
 from loadtest import clock, secrets
-from loadtest.errors import InvalidError
+from loadtest.errors import GoodputError, InvalidError
 from loadtest.target import Measurement, OnProgress, Target
 from loadtest.workload import fresh_salt
 from metrics import rundir
 from metrics.errors import MetricsError
 from metrics.records import RecordTable
 from metrics.rundir import Run
-from metrics.runinfo import DISK_FULL, RunInfo, Scalar
+from metrics.runinfo import DISK_FULL, FAULT, RunInfo, Scalar
 from metrics.storage import writing
 from workloads.schedule import Schedule
 
@@ -82,7 +82,9 @@ def _journals_kept(directory: Path) -> Iterator[None]:
 
 
 def require_written(info: RunInfo) -> None:
-    """InvalidError for a run that ended because the disk was full: no figure of a search or a comparison."""
+    """Raise for a run that ended because the disk was full or something of ours failed: it gives no figure."""
+    if info.stop_reason.startswith(FAULT):
+        raise GoodputError(info.stop_reason, hint=f"what was measured is in {info.name}; please report it")
     if info.stop_reason.startswith(DISK_FULL):
         raise InvalidError(info.stop_reason, hint=f"make room and measure again; see {info.name}", code="disk_full")
 

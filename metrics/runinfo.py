@@ -11,6 +11,7 @@ SCHEMA = "goodput.run/1"
 Scalar = str | int | float | bool | None
 State = Literal["running", "complete", "partial"]
 STOPPED_BY_USER = "stopped by the user"
+FAULT = "a fault in goodput"  # how the reason begins when something of ours failed
 DISK_FULL = "the disk takes nothing more"  # how the reason begins when what was measured could not be written
 
 

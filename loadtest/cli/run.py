@@ -328,10 +328,12 @@ def _exit_code(summary: Summary, died: TargetError | None) -> int:
 
 
 def _exit_code_of_stopped(info: RunInfo) -> int:
-    """130 when the user stopped it; 4 when not all could be written; 1 when a rule of the user's did."""
-    from metrics.runinfo import DISK_FULL, STOPPED_BY_USER
+    """130 when the user stopped it; 4 when not all could be written, 6 for a fault of ours; 1 when a user's rule did."""
+    from metrics.runinfo import DISK_FULL, FAULT, STOPPED_BY_USER
 
     click.echo(f"goodput: {info.stop_reason}; the report covers what was due before", err=True)
     if info.stop_reason.startswith(DISK_FULL):
         return ExitCode.INVALID
+    if info.stop_reason.startswith(FAULT):
+        return ExitCode.INTERNAL
     return ExitCode.INTERRUPTED if info.stop_reason == STOPPED_BY_USER else ExitCode.FAILED

@@ -190,7 +190,7 @@ class Answer:
             for event in self._events.close():
                 self._event(event, index)
         elif self._content.kind == "json":
-            self._note(self._dialect.read(self._content.kept))
+            self._note(self._dialect.piece(self._content.kept))
 
     def _event(self, event: SseEvent, index: int) -> None:
         if self.done_marker:
@@ -202,7 +202,7 @@ class Answer:
         self.slow_events += 1
         if not said or event.name in KEEP_ALIVES:
             return
-        piece = self._dialect.read(event.data)
+        piece = self._dialect.piece(event.data)
         if event.name == b"error" and piece.error is None:
             piece = Piece(error=openai.named_error(event.data))
         if piece.malformed:
@@ -215,13 +215,13 @@ class Answer:
             self.event_reads.append(index)
             if piece.answer and self.first_answer_read < 0:
                 self.first_answer_read = index
-        elif piece.error is None and (strings := self._dialect.strange(event.data)):
+        elif piece.error is None and (strings := self._dialect.strings(event.data)):
             self._strange(Waiting(index, self.slow_events - 1, strings))
 
     def _strange(self, event: Waiting) -> None:
         """Text in places nobody knows: this event, and earlier ones, may turn out to be token events."""
         if self._strangers is None:
-            self._strangers = Strangers(lambda: self._dialect.strange(self._known_event))
+            self._strangers = Strangers(lambda: self._dialect.strings(self._known_event))
         for found in self._strangers.take(event):
             late = found is not event
             self._late_events += late
@@ -237,7 +237,7 @@ class Answer:
 
     def _lines(self, lines: list[bytes], index: int) -> None:
         """Events that a server ended with one line end: joined they are no JSON, each for itself it is."""
-        if len(lines) > 1 and not self._dialect.read(lines[0]).malformed:
+        if len(lines) > 1 and not self._dialect.piece(lines[0]).malformed:
             self.slow_events -= 1
             for line in lines:
                 self._event(SseEvent(b"", line), index)

@@ -13,7 +13,7 @@ import msgspec
 from loadtest.replay.dialects import openai
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
-MAX_JSON_BODY_BYTES = 64 * 1024 * 1024
+MAX_JSON_BODY_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 Kind = Literal["", "events", "json", "text"]

@@ -14,6 +14,8 @@ _PLAIN_STARTS = (b"data", b"event", b"id", b"retry", b"error", b":", b"{", b"[",
 _LEAD = b" \t\r\n\xef\xbb\xbf"
 _CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n\r"})
 _MOST_LEAD_BYTES = 1024
+# How much a body may grow: text of tokens shrinks to a twentieth, what shrinks to a thousandth is made to do harm.
+MAX_GROWTH, ALWAYS_ALLOWED_BYTES = 100, 4 * 1024 * 1024
 
 
 class UnknownCodingError(Exception):
@@ -23,12 +25,13 @@ class UnknownCodingError(Exception):
 class BodyCoding:
     """Takes a body's pieces as they come and gives them decoded; `plain` once it is clear that there is no coding."""
 
-    __slots__ = ("_inflate", "_labels", "_start", "plain")
+    __slots__ = ("_bytes_in", "_bytes_out", "_inflate", "_labels", "_start", "plain")
 
     def __init__(self, label: str) -> None:
         self._labels = {word.strip().lower() for word in label.split(",")}
         self._start = b""  # bytes that do not tell yet
         self._inflate: zlib._Decompress | None = None
+        self._bytes_in = self._bytes_out = 0
         self.plain = False
 
     def feed(self, data: bytes) -> bytes:
@@ -77,9 +80,18 @@ class BodyCoding:
     def _inflated(self, data: bytes) -> bytes:
         """Also of gzip in several members."""
         assert self._inflate is not None
-        out = self._inflate.decompress(data)
+        self._bytes_in += len(data)
+        out = self._limited(self._inflate, data)
         while self._inflate.unused_data.startswith(b"\x1f"):
             rest = self._inflate.unused_data
             self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-            out += self._inflate.decompress(rest)
+            out += self._limited(self._inflate, rest)
+        return out
+
+    def _limited(self, inflate: zlib._Decompress, data: bytes) -> bytes:
+        room = max(ALWAYS_ALLOWED_BYTES, MAX_GROWTH * self._bytes_in) - self._bytes_out
+        out = inflate.decompress(data, max(room, 1))
+        self._bytes_out += len(out)
+        if inflate.unconsumed_tail:
+            raise UnknownCodingError(f"the compressed body grows to more than {MAX_GROWTH} times its size")
         return out

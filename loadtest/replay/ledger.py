@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 
 from loadtest import clock
 from loadtest.replay.abort import Watch
+from loadtest.replay.answer import Answer
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.recorder import Recorder
+from loadtest.replay.rowpacker import Row
 from loadtest.replay.stamps import ReadTimes, StampClock
+from loadtest.replay.texts import unreadable
 from metrics.records import Outcome, Phase, outcome_name
 
 OnRequest = Callable[[str, float, int, str | None], None]
@@ -36,16 +39,26 @@ class Ledger:
 
     def ended(self, exchange: Exchange, outcome: Outcome, phase: Phase, now: int, error: str) -> int:
         """A request that was sent is over, at `now` or (0) with the last read of its body; returns that instant."""
-        answer = exchange.answer
-        times = self._stamps.resolve(answer.user_ns, answer.kernel, exchange.sent_ns)
-        done_ns = now or times.at(max(answer.last_body_read, answer.headers_read))
-        row = self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
+        try:
+            times, done_ns, row = self._written(exchange, outcome, phase, now, error)
+        except Exception as trouble:  # values that no row holds: the row is kept, without what the answer said
+            exchange.answer, outcome = Answer(), Outcome.CONNECTION_LOST
+            now = now or clock.monotonic_ns()
+            times, done_ns, row = self._written(exchange, outcome, Phase.HEADERS, now, unreadable(trouble))
         self._count(outcome)
         if self._on_request is not None:
             self._tell(self._on_request, exchange, times, outcome, done_ns)
         if self._watch is not None:
             self._watch.finished(exchange.index, row)
         return done_ns
+
+    def _written(
+        self, exchange: Exchange, outcome: Outcome, phase: Phase, now: int, error: str
+    ) -> tuple[ReadTimes, int, Row]:
+        answer = exchange.answer
+        times = self._stamps.resolve(answer.user_ns, answer.kernel, exchange.sent_ns)
+        done_ns = now or times.at(max(answer.last_body_read, answer.headers_read))
+        return times, done_ns, self._recorder.finished(exchange, times, outcome, phase, done_ns, error)
 
     def each_second(self) -> None:
         """Hand over to the operating system what was written, and look whether the wall clock was moved."""

@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable
 
 from loadtest import clock
-from loadtest.errors import TargetError
 from loadtest.replay import redirect
 from loadtest.replay.abort import watch
-from loadtest.replay.answer import Answer, EventTooLargeError, FramingError
+from loadtest.replay.answer import Answer
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
 from loadtest.replay.dialer import Dialer
@@ -29,8 +28,10 @@ from loadtest.replay.reactor import Reactor
 from loadtest.replay.recorder import Recorder
 from loadtest.replay.slices import Slices
 from loadtest.replay.stamps import StampClock
+from loadtest.replay.texts import unreadable
 from loadtest.replay.timetable import Timetable
 from metrics.records import Outcome, Phase
+from metrics.runinfo import FAULT
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
@@ -95,6 +96,10 @@ class Sender:
         self._slices = Slices(self._reactor, self._timetable, *work, self._decode, made)
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
+
+    def fail(self, error: BaseException) -> None:
+        """Something of ours went wrong: the run ends in order, and says why."""
+        self._abort(f"{FAULT}: {type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """The user stops the run: nothing more is sent, what is in flight ends as INTERRUPTED."""
@@ -271,12 +276,12 @@ class Sender:
         answer = exchange.answer
         try:
             answer.feed(reads)
-        except (FramingError, EventTooLargeError) as error:
+        except Exception as error:  # mostly FramingError; whatever a server sends fails its own row, never the run
             answer.closed = True
             if answer.said_all:
                 self._end_by_answer(exchange)
             else:
-                self._end(exchange, Outcome.CONNECTION_LOST, answer.phase, clock.monotonic_ns(), str(error))
+                self._end(exchange, Outcome.CONNECTION_LOST, answer.phase, clock.monotonic_ns(), unreadable(error))
             return
         connection.decode_soon = not answer.in_steady_stream
         if answer.complete:
@@ -291,7 +296,9 @@ class Sender:
         if now - self._flushed_ns >= FLUSH_EVERY_NS:
             self._flushed_ns = now
             self._ledger.each_second()
-            self._look_for_reason_to_abort(now)
+            reason = "" if self._stopped else self._ledger.lost_cause(now, self._live)
+            if reason:
+                self._abort(reason)
         self._pool.close_stale()
         self._opener.look()
         self._slices.wake()
@@ -335,7 +342,7 @@ class Sender:
             hop = redirect.next_hop(
                 exchange.hop or self._endpoint, exchange.answer.status, location, exchange.redirects
             )
-        except TargetError:
+        except Exception:  # a place that is no place
             hop = None
         if hop is None or self._stopped:
             return False
@@ -385,15 +392,9 @@ class Sender:
         index = self._slot_queue.popleft()
         self._make(index, clock.monotonic_ns() - self._timetable.due_ns(index))
 
-    # --- giving up early ---------------------------------------------------------------------------------------
-
-    def _look_for_reason_to_abort(self, now: int) -> None:
-        if self._stopped:
-            return
-        self._aborted = self._ledger.lost_cause(now, self._live)
-        if self._aborted:
-            self._aborted_ns = now
-            self.stop()
+    def _abort(self, reason: str) -> None:
+        self._aborted, self._aborted_ns = reason, clock.monotonic_ns()
+        self.stop()
 
 
 __all__ = ["Progress", "Sender", "SenderOptions"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 8 * 1024 * 1024
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -28,12 +28,13 @@ class SseEvent(NamedTuple):
 class SseParser:
     """Bytes in, events out; an event belongs to the `feed` that held its last byte."""
 
-    __slots__ = ("_at_start", "_data", "_name", "_partial", "_partial_bytes", "_swallow_lf")
+    __slots__ = ("_at_start", "_data", "_data_bytes", "_name", "_partial", "_partial_bytes", "_swallow_lf")
 
     def __init__(self) -> None:
         self._partial: list[bytes] = []  # pieces of a line whose end has not come
         self._partial_bytes = 0
         self._data: list[bytes] = []
+        self._data_bytes = 0  # of them, with a line end for each: empty lines take memory too
         self._name = b""
         self._swallow_lf = False  # the last byte was CR: an LF right after it belongs to it
         self._at_start = True
@@ -72,7 +73,10 @@ class SseParser:
     def _keep(self, piece: bytes) -> None:
         self._partial.append(piece)
         self._partial_bytes += len(piece)
-        if self._partial_bytes > MAX_EVENT_BYTES:
+        self._check_size()
+
+    def _check_size(self) -> None:
+        if self._partial_bytes + self._data_bytes > MAX_EVENT_BYTES:
             raise EventTooLargeError(f"an event is larger than {MAX_EVENT_BYTES // 2**20} MiB")
 
     def _line(self, piece: bytes, events: list[SseEvent]) -> None:
@@ -80,7 +84,7 @@ class SseParser:
             self._partial.append(piece)
             piece = b"".join(self._partial)
             self._partial.clear()
-            self._partial_bytes = sum(map(len, self._data))
+            self._partial_bytes = 0
         if self._at_start:
             self._at_start = False
             piece = piece.removeprefix(_BOM)
@@ -91,7 +95,8 @@ class SseParser:
         if field == b"data":
             value = value.removeprefix(b" ")
             self._data.append(value)
-            self._partial_bytes += len(value)
+            self._data_bytes += len(value) + 1
+            self._check_size()
         elif field == b"event":
             self._name = value.removeprefix(b" ")
         elif field == b"error":
@@ -104,7 +109,7 @@ class SseParser:
             events.append(SseEvent(self._name, b"\n".join(self._data)))
             self._data.clear()
         self._name = b""
-        self._partial_bytes = 0
+        self._data_bytes = 0
 
 
 def _is_one_line(chunk: bytes) -> bool:

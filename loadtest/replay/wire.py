@@ -15,6 +15,7 @@ from loadtest.replay.coding import BodyCoding, UnknownCodingError
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_CHUNK_LINE_BYTES = 4 * 1024
+MAX_LENGTH_DIGITS = 18
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
@@ -220,7 +221,7 @@ class ResponseParser:
             self.state = State.CHUNK_SIZE
         elif "content-length" in self.headers:
             text = self.headers["content-length"].partition(",")[0].strip()
-            if not (text.isascii() and text.isdigit()):
+            if not (text.isascii() and text.isdigit() and len(text) <= MAX_LENGTH_DIGITS):
                 raise FramingError(f"not a Content-Length: {text[:20]!r}")
             self._remaining = int(text)
             self.state = State.LENGTH if self._remaining else State.DONE
@@ -243,7 +244,7 @@ class ResponseParser:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds that `Retry-After` asks to wait; a date counts from the server's own `Date`; None for anything else."""
     value = headers.get("retry-after", "")
-    if value.isascii() and value.replace(".", "", 1).isdigit():
+    if value.isascii() and value.replace(".", "", 1).isdigit() and len(value) <= MAX_LENGTH_DIGITS:
         return float(value)
     try:
         until, now = (parsedate_to_datetime(text) for text in (value, headers.get("date", "")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from loadtest.swarm.protocol import Ack, Assignment, Beat, Claim, Go, Pong, Read
 from loadtest.swarm.remote_settings import RemoteSettings
 from metrics import rundir
 
+_log = logging.getLogger("goodput")
+
 POLL_S = 0.05
 BEAT_NS = 1_000_000_000
 DISK_PATIENCE_NS = 60_000_000_000  # with a full disk at the end of a run
@@ -38,6 +41,7 @@ class Sending(Protocol):
     def done(self) -> bool: ...
     def start(self, t0_ns: int) -> None: ...
     def stop(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
     def progress(self) -> Progress: ...
 
 
@@ -239,8 +243,16 @@ class Replayer:
         next_beat_ns = clock.monotonic_ns()
         try:
             shard.sender.start(t0_ns)
+            failed = False
             while not shard.sender.done:
-                shard.turn(POLL_S)
+                try:
+                    shard.turn(POLL_S)
+                except Exception as failure:
+                    if failed:
+                        raise
+                    failed = True
+                    _log.exception("the replay ends here")
+                    shard.sender.fail(failure)
                 if clock.monotonic_ns() >= next_beat_ns:
                     self._report(assignment, shard)
                     if self._courier is not None:

@@ -45,11 +45,20 @@ def build(assignment: Assignment, on_request: OnRequest) -> Shard:
 def _reactor(name: str) -> tuple[HubReactor | EpollReactor, Callable[[float], object]]:
     """The loop, and how to let it run for some seconds."""
     if name == "hub":
-        return HubReactor(), gevent.sleep
+        hub = HubReactor()
+        return hub, lambda seconds: _turn_hub(hub, seconds)
     if name == "epoll":
         reactor = EpollReactor()
         return reactor, lambda seconds: _turn_epoll(reactor, seconds)
     raise UsageError(f"there is no reactor {name!r}", hint=f"choose from {', '.join(REACTORS)}")
+
+
+def _turn_hub(reactor: HubReactor, seconds: float) -> None:
+    """The hub works while this greenlet sleeps; raises what a callback has raised meanwhile, once."""
+    gevent.sleep(seconds)
+    failure, reactor.failure = reactor.failure, None
+    if failure is not None:
+        raise failure
 
 
 def _turn_epoll(reactor: EpollReactor, seconds: float) -> None:

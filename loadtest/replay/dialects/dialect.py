@@ -62,3 +62,17 @@ class Dialect:
     strange: Callable[[bytes], dict[str, str]] = below_choices  # text in places unknown to `read`, by its path
     lengths: tuple[str, ...] = ()  # names of the field with the output length; the first is the one in `fields`
     optional: tuple[str, ...] = ()  # fields a strict server may refuse, the ones most worth having first
+
+    def piece(self, data: bytes) -> Piece:
+        """`read` of bytes that may be anything: what it trips over is malformed, and costs nobody else an answer."""
+        try:
+            return self.read(data)
+        except Exception:
+            return Piece(malformed=True)
+
+    def strings(self, data: bytes) -> dict[str, str]:
+        """`strange`, likewise."""
+        try:
+            return self.strange(data)
+        except Exception:
+            return {}
