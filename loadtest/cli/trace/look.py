@@ -33,6 +33,10 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
     trace = _read(source, given)
     found = describe(trace)
+    if html is not None:
+        from reports.trace import render_trace
+
+        output.write_page(html, render_trace(_view(trace, found)))
     if given["json"]:
         from loadtest.documents import TraceInfoDocument
 
@@ -44,9 +48,6 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
         click.echo("\n" + plot_text(_view(trace, found)), err=given["json"])
     if html is not None:
-        from reports.trace import render_trace
-
-        output.write_page(html, render_trace(_view(trace, found)))
         click.echo(f"plot: {html}", err=True)
     return ExitCode.OK
 
