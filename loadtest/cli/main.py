@@ -126,6 +126,10 @@ def _described(error: BaseException) -> tuple[int, str, str, str]:
         return ExitCode.USAGE, "usage", error.format_message(), _usage_hint(error)
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return ExitCode.INTERRUPTED, "interrupted", "stopped", ""
+    if isinstance(error, MemoryError):
+        return ExitCode.USAGE, "memory", f"this machine has too little memory for that: {error}", "ask for less"
+    if isinstance(error, RecursionError) and "deserializing" in str(error):
+        return ExitCode.USAGE, "nested", "a document is nested too deeply to be read", ""
     if _is_user_error(error):
         return ExitCode.USAGE, error.code, error.message, error.hint  # type: ignore[attr-defined]
     return ExitCode.INTERNAL, "internal", _bug(error), "please report it with that file"

@@ -11,7 +11,6 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +18,7 @@ from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import Address
 from loadtest.replay.dialects import DIALECTS, Api, Ask, Dialect
 from loadtest.replay.fields import holds, merged, parse_drops, parse_own, parse_renames
+from loadtest.weburl import split_url
 
 PromptForm = Literal["ids", "text", "auto"]
 _PORTS = {"http": 80, "https": 443}
@@ -72,15 +72,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         `OLD=NEW` texts.
         """
         text = url.strip() if "://" in url else f"http://{url.strip()}"
-        parts = urlsplit(text)
-        if parts.scheme not in ("http", "https"):
-            raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
         try:
-            port = parts.port or _PORTS[parts.scheme]
-        except ValueError:
-            raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
-        if not parts.hostname:
-            raise UsageError(f"the target {url!r} names no host", hint="write http://HOST:PORT")
+            parts = split_url(text)
+        except ValueError as error:
+            raise UsageError(f"the target {url!r} {error}", hint="write http://HOST:PORT") from None
         if parts.username or parts.password:
             raise UsageError(
                 "the target URL carries a password, which would end up in records",
@@ -94,8 +89,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         base, found = _base_path(parts.path, api)
         return Endpoint(
             scheme=parts.scheme,
-            host=parts.hostname,
-            port=port,
+            host=parts.hostname or "",
+            port=parts.port or _PORTS[parts.scheme],
             base_path=base,
             api=found,
             model=model or "",

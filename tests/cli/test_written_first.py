@@ -17,7 +17,7 @@ from tests.reports.test_text_search import candidate, row_of
 CHEAP = "emulated:chunked,model=demo-8b"
 LOAD = ["--virtual", "--requests", "30", "--rate", "5"]
 SLO = ["--slo", "ttft=500ms,tpot=20ms"]
-TRACE = "arrival_ns,prompt_tokens,output_tokens\n" + "".join(f"{i}000000000,{10 + i},5\n" for i in range(8))
+TRACE = "arrival_ns,prompt_tokens,output_tokens\n" + "".join(f"{i * i}000000000,{10 + i},5\n" for i in range(120))
 
 
 def files(folder: Path) -> dict[str, bytes]:
