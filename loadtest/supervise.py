@@ -232,9 +232,10 @@ class Server:
                 bufsize=0,
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a zero byte in an argument or a variable
+            why = error.strerror if isinstance(error, OSError) else error
             raise TargetError(
-                f"the {self.name} cannot be started: {self.argv[0]}: {error.strerror}",
+                f"the {self.name} cannot be started: {self.argv[0]}: {why}",
                 hint="check that the program exists and may be executed",
                 code="server_not_started",
             ) from error
