@@ -75,4 +75,4 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int) and value not in _INT64:
         return "so large a number"
-    return {dict: "a table", list: "a list"}.get(type(value)) or repr(value)[:60]
+    return "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)[:60]
