@@ -21,8 +21,9 @@ TRACE = "arrival_ns,prompt_tokens,output_tokens\n" + "".join(f"{i * i}000000000,
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Everything in a folder, but the locks that last as long as a command."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 class Watching(io.StringIO):
