@@ -31,10 +31,10 @@ def variable_of(option: str) -> str:
 
 
 def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:
-    """The file `GOODPUT_CONFIG` names, else `goodput.toml` of `directory`, else None."""
+    """The file `GOODPUT_CONFIG` names, none where it is there and empty, else `goodput.toml` of `directory`."""
     named = environ.get(FILE_VARIABLE)
-    if named:
-        return Path(named)
+    if named is not None:
+        return Path(named) if named else None
     path = directory / FILE_NAME
     return path if os.path.isfile(path) else None  # Path.is_file raises in a folder that is closed to us
 
@@ -42,8 +42,8 @@ def find_file(directory: Path, environ: Mapping[str, str]) -> Path | None:
 def read_file(path: Path, commands: Collection[str]) -> Document:
     """The tables of a configuration file; raises UsageError for a file that is not one."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = read_toml(path)
+    except ValueError as error:
         raise UsageError(f"{path} cannot be read: {error}", code="bad_config") from None
     for name, table in document.items():
         if not isinstance(table, dict):
@@ -51,6 +51,18 @@ def read_file(path: Path, commands: Collection[str]) -> Document:
         if name not in commands:
             raise UsageError(f"{path}: there is no command {name!r}{nearest(name, commands)}", code="bad_config")
     return document
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML document; ValueError says why a file is none, whatever stands in it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from None
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of more digits than Python reads
+        raise ValueError(str(error).partition(";")[0]) from None
 
 
 def settings_of(path: Path, document: Document, command: str, options: Collection[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from loadtest.backends.perfmodel import load_model, load_perf_model
 from loadtest.errors import UsageError
+from loadtest.weburl import split_url
 
 Value = str | int | float
 
@@ -323,12 +324,11 @@ def _parse_value(text: str, key: str, value: str, read: Callable[[str], Value]) 
 
 def _checked_url(text: str) -> str:
     try:
-        parts = urlsplit(text)
-        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable or any(character.isspace() for character in text):
-        raise UsageError(f"{text!r} is not a URL of a server", hint="write http://HOST:PORT", code="bad_deployment")
+        split_url(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is not a URL of a server: it {error}", hint="write http://HOST:PORT", code="bad_deployment"
+        ) from None
     return text.rstrip("/")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from loadtest.errors import TargetError, UsageError
+from loadtest.weburl import split_url
 from metrics import cachefolder
 from workloads import catalog
 from workloads.catalog import Entry
@@ -50,26 +51,36 @@ def fetch(entry: Entry, folder: Path, *, url: str = "", on_bytes: OnBytes | None
 
     Raises TargetError without network, UsageError when the bytes are not those of the catalogue.
     """
+    source = _source(entry, url)
     path = folder / entry.file_name
     part = path.with_name(path.name + ".part")
     _require_writable(folder)
     if path.exists() and file_hash(path) == (entry.sha256 or _noted(path)):
         return path
     try:
-        _download(entry, url or entry.url, part, on_bytes)
+        _download(entry, source, part, on_bytes)
     except (HTTPException, OSError) as error:  # urllib's errors are OSErrors
-        raise _unreachable(entry, url or entry.url, part, error) from error
+        raise _unreachable(entry, source, part, error) from error
     found = file_hash(part)
     if entry.sha256 is not None and found != entry.sha256:
         part.unlink()
         raise UsageError(
-            f"{url or entry.url} is not the trace {entry.name}: its SHA-256 is {found}, expected {entry.sha256}",
+            f"{source} is not the trace {entry.name}: its SHA-256 is {found}, expected {entry.sha256}",
             hint="the file there has changed or was damaged; fetch it again, or from another --url",
             code="checksum",
         )
     _note(path).write_text(f"{found}  {path.name}\n", encoding="ascii")
     part.replace(path)
     return path
+
+
+def _source(entry: Entry, url: str) -> str:
+    """Where the bytes come from; UsageError for a mirror that is no URL."""
+    try:
+        split_url(url or entry.url)
+    except ValueError as error:
+        raise UsageError(f"--url {url!r} {error}", hint="write https://HOST/FILE", code="url") from None
+    return url or entry.url
 
 
 def _require_writable(folder: Path) -> None:

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 
 from loadtest.errors import TargetError, UsageError
 from loadtest.supervise import Server, python_module
+from loadtest.weburl import split_url
 
 Words = Annotated[list[str], msgspec.Meta(min_length=1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+$")]  # a part of a log's file name
@@ -47,12 +47,9 @@ def supervised(
 ) -> Server:
     """A foreign server as a supervised child that says when `ready` answers 200; UsageError when that is no URL."""
     try:
-        asked = urlsplit(ready)
-        usable = asked.scheme == "http" and asked.hostname is not None and asked.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UsageError(f"{name} cannot be asked whether it is ready: {ready!r} is not an http URL", code="bad_ready")
+        split_url(ready, ("http",))
+    except ValueError as error:
+        raise UsageError(f"{name} cannot be asked whether it is ready: {ready!r} {error}", code="bad_ready") from None
     return Server(
         python_module("loadtest.launched", url, ready, f"{timeout_s:g}", "--", *command),
         log=log,

@@ -17,6 +17,7 @@ import sys
 from urllib.parse import urlsplit
 
 from loadtest import clock
+from loadtest.descendants import adopt_orphans, descendants, kill
 from loadtest.supervise import announce_ready, ask_for_death_signal, die_with_parent
 
 STOP_LIMIT_S = 20
@@ -29,13 +30,19 @@ def main(words: list[str]) -> int:
     started."""
     die_with_parent()
     watched_by = os.getppid()
+    adopt_orphans()
     url, ready, timeout_s, _, *command = words
     if _listens(ready):
         sys.stderr.write(f"another program listens at {ready} already: it would be taken for this one\n")
         return 98
     try:
         # Nobody else would end the command if this process were killed; there is no thread that a fork could hurt.
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=ask_for_death_signal)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            preexec_fn=lambda: ask_for_death_signal(signal.SIGKILL) and None,
+        )
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 127
@@ -53,6 +60,7 @@ def main(words: list[str]) -> int:
             sys.stderr.write(f"{ready} did not answer 200{instead} within {timeout_s} s\n")
         _stop(child, watched_by)
     status = child.wait()
+    kill(descendants(os.getpid()))  # what it left behind, also in sessions of their own
     if os.getppid() != watched_by:
         _end_group()
     return _end_like(status) if came_up else max(status, 0) or 3
@@ -75,7 +83,8 @@ def _stop(child: subprocess.Popen[bytes], watched_by: int) -> None:
 
 
 def _end_group() -> None:
-    """KILL for all that is in our group, us too; only where that is a group of our own."""
+    """KILL for all that is below us or in our group, us too; only where that is a group of our own."""
+    kill(descendants(os.getpid()))
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 

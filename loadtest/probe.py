@@ -25,6 +25,7 @@ from loadtest import clock, secrets
 from loadtest.errors import UsageError
 from loadtest.serverpage import page_values
 from loadtest.supervise import Server, announce_ready, die_with_parent, python_module
+from loadtest.weburl import split_url
 from metrics.probes import METRICS, Probes
 
 PAGES_VARIABLE = "GOODPUT_METRICS_PAGES"
@@ -56,17 +57,16 @@ class Source(msgspec.Struct, frozen=True):
         pool, equals, url = text.partition("=")
         if not equals or "/" in pool:
             pool, url = "server", text
-        parts = urlsplit(url)
+        try:
+            parts = split_url(url, ("http",))
+        except ValueError as error:
+            raise UsageError(
+                f"the metrics page {text!r} {error}", hint="write [POOL=]http://HOST:PORT/metrics", code="metrics_url"
+            ) from None
         if parts.username or parts.password:
             raise UsageError(
                 f"the metrics page of {pool!r} carries a password, which would end up in records",
                 hint="let the page be read without one on this network",
-                code="metrics_url",
-            )
-        if parts.scheme != "http" or not parts.hostname:
-            raise UsageError(
-                f"the metrics page {text!r} is not an http URL",
-                hint="write [POOL=]http://HOST:PORT/metrics",
                 code="metrics_url",
             )
         return Source(pool, url if parts.path not in ("", "/") else url.rstrip("/") + "/metrics")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
 from loadtest.backends.perfmodel import Model, model_of
 from loadtest.backends.shape import Shape
+from loadtest.weburl import split_url
 
 _TIMEOUT_S = 10.0
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -26,10 +26,11 @@ class Reference(NamedTuple):
 
 def read_reference(url: str) -> Reference | None:
     """The engine at `url`; None when something else answers there, or nothing."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        return None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+    try:
+        parts = split_url(url, ("http",))
+    except ValueError:
+        return None  # https, or no URL at all: who loads it says so
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/ref/config")
         return _reference(msgspec.json.decode(connection.getresponse().read()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 import msgspec
 
 from loadtest import secrets
+from loadtest.config import read_toml
 from loadtest.deployment import Deployment
 from loadtest.errors import TargetError, UsageError
 from loadtest.launch import Ensemble, Part, Seconds, ports_in, supervised
@@ -227,9 +227,8 @@ class LaunchedTarget:
 def read_launch_file(path: Path, settings: Mapping[str, str]) -> LaunchFile:
     """A launch file with `settings` put over its own `set` table; UsageError when it cannot be used."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        file = msgspec.convert(document, LaunchFile)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        file = msgspec.convert(read_toml(path), LaunchFile)
+    except ValueError as error:  # msgspec's is one, too
         raise UsageError(f"the launch file {path} cannot be used: {error}", code="bad_launch_file") from None
     if bool(file.command) == bool(file.deployment):
         raise UsageError(f"{path} must hold either command or deployment", code="bad_launch_file")

@@ -31,6 +31,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from loadtest import clock, secrets
+from loadtest.descendants import descendants, kill
 from loadtest.errors import TargetError, UsageError
 
 PARENT_VARIABLE = "GOODPUT_PARENT_PID"
@@ -69,11 +70,11 @@ def announce_ready(**facts: object) -> None:
     sys.stdout.buffer.flush()
 
 
-def ask_for_death_signal() -> bool:
-    """Have the kernel send SIGTERM when the parent dies; whether this kernel does that."""
+def ask_for_death_signal(number: signal.Signals = signal.SIGTERM) -> bool:
+    """Have the kernel send a signal when the parent dies, also after an exec; whether this kernel does that."""
     if sys.platform != "linux":
         return False
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) == 0)
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) == 0)
 
 
 def _watch_parent(parent: int) -> None:
@@ -185,15 +186,17 @@ class Server:
         return self._started.wait()
 
     def stop(self) -> None:
-        """End the child and its group: TERM, wait, KILL; harmless when it ended before or never started."""
+        """End the child, its group and all below it: TERM, wait, KILL; harmless when it ended or never started."""
         process = self._process
         if process is None:
             return
+        below = descendants(process.pid)  # once it has ended, nothing says that they were its own
         if process.poll() is None:
             self._signal_group(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(self._stop_timeout_s)
         self._signal_group(signal.SIGKILL)  # also what the child left behind
+        kill(below)
         process.wait()
         secrets.masked_file(self.log)  # a server may print the key it was given, or was sent
         if process.stdout is not None:
@@ -240,9 +243,10 @@ class Server:
                 bufsize=0,
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a zero byte in an argument or a variable
+            why = error.strerror if isinstance(error, OSError) else error
             raise TargetError(
-                f"the {self.name} cannot be started: {self.argv[0]}: {error.strerror}",
+                f"the {self.name} cannot be started: {self.argv[0]}: {why}",
                 hint="check that the program exists and may be executed",
                 code="server_not_started",
             ) from error

@@ -41,6 +41,11 @@ Every option can be set in four places; the first of them that does wins, and `r
 
 4. the default.
 
+A file that decides anything is named on stderr with the options that it gave (`goodput: /job/goodput.toml gives --rule,
+--pairs`), and in `gate.json` and its reports. With `GOODPUT_CONFIG` set and empty none is read, not even that of the
+current directory: so should every job that judges a checkout it does not trust. Values of the file are read as if they
+had been typed: a list for an option that is given once is joined by commas, switches are `true` or `false`.
+
 `GOODPUT_DEBUG=1` prints the traceback of an internal error instead of writing it to a file.
 """
 

@@ -17,6 +17,7 @@ from loadtest import clock
 from loadtest.cli.launch import launch
 from loadtest.cli.load_options import endpoint_of
 from loadtest.cli.main import run as goodput
+from loadtest.descendants import descendants
 from loadtest.errors import TargetError
 from loadtest.launch import Ensemble, free_ports, ports_in, supervised
 from loadtest.replay.options import SenderOptions
@@ -169,7 +170,8 @@ def test_a_deployment_killed_in_mid_run(tmp_path: Path) -> None:
 STUBBORN = """
 import http.server, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)", sys.argv[2]])
+sleep = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)"]
+subprocess.Popen([*sleep, sys.argv[2]], start_new_session=len(sys.argv) > 3)
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers()
@@ -337,3 +339,44 @@ def test_the_examples_are_launch_files(file: Path) -> None:
     read = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), LaunchFile)
     assert read.metrics or read.deployment
     assert launched(file, {}, LoadSettings(SenderOptions()), EndpointOptions())
+
+
+def stubborn(tmp_path: Path, *more: str) -> Server:
+    """A server that ignores TERM, with a child that does so, too."""
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    words = [sys.executable, "-c", STUBBORN, url.rpartition(":")[2], str(tmp_path), *more]
+    return supervised("stubborn", url, url, 60.0, words, {}, tmp_path / "log")
+
+
+@pytest.mark.live
+@pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")
+def test_a_child_in_a_session_of_its_own_does_not_outlive_the_server(tmp_path: Path) -> None:
+    """The server is killed first, so that its child is an orphan when all is stopped."""
+    server = stubborn(tmp_path, "setsid")
+    with server:
+        _await(lambda: len(running(f"sleep(100) {tmp_path}")) == 1, "the child did not start")
+        (main,) = [process.pid for process in descendants(server.pid)][:1]
+        os.kill(main, signal.SIGKILL)
+        _await(lambda: not running(str(tmp_path)), "the child lives on")
+
+
+@pytest.mark.live
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel sends the signal")
+def test_a_stubborn_server_dies_with_goodput_and_its_watcher(tmp_path: Path) -> None:
+    """kill -9 of both at once: the server goes, without anybody left to end it."""
+    parent = f"""
+import os, signal, time
+from pathlib import Path
+from loadtest.descendants import descendants
+from tests.test_launch import stubborn
+server = stubborn(Path({str(tmp_path)!r})).start()
+(main,) = [process.pid for process in descendants(server.pid)][:1]
+print(main, flush=True)
+os.kill(server.pid, signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", parent], cwd=EXAMPLES.parent, capture_output=True, check=False)
+    main = int(done.stdout)
+    _await(lambda: str(main) not in os.listdir("/proc"), "the server lives on")
+    for child in running(f"sleep(100) {tmp_path}"):  # nobody is left to end it: docs/real-servers.md
+        os.kill(child, signal.SIGKILL)

@@ -49,12 +49,19 @@ def calibrate(**given: Any) -> None:
     else:
         found = Calibration([_unmeasured(given)], ["not measured: the unified roofline, which misses by up to 22 %"])
     models = _models(found, str(given["csv"] or given["target"] or given["model"]), reference)
+    written = [] if out is None else _write(out, models)
     if given["json"]:
         _print_json(found)
     else:
         _print_text(found)
-    if out is not None:
-        _write(out, models)
+    for path in written:
+        click.echo(f"written: {path}", err=True)
+    if out is not None and not models:
+        raise UsageError(
+            "what was fitted cannot be written: its model is not known",
+            hint="say which it is with --model NAME or --model path/to/config.json",
+            code="unknown_model",
+        )
 
 
 def _live(given: dict[str, Any], reference: Reference | None) -> Fitted:
@@ -103,19 +110,14 @@ def _models(found: Calibration, source: str, reference: Reference | None) -> lis
     return [to_model([fit for fit in found.fits if fit.model == name], source) for name in names]
 
 
-def _write(out: Path, models: list[Model]) -> None:
-    import msgspec
+def _write(out: Path, models: list[Model]) -> list[Path]:
+    """A file for each; their paths."""
+    from loadtest.cli import output
 
-    if not models:
-        raise UsageError(
-            "what was fitted cannot be written: its model is not known",
-            hint="say which it is with --model NAME or --model path/to/config.json",
-            code="unknown_model",
-        )
-    for model in models:
-        path = out if len(models) == 1 else out.with_stem(f"{out.stem}-{model.model}")
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(model)) + b"\n")
-        click.echo(f"written: {path}", err=True)
+    paths = [out if len(models) == 1 else out.with_stem(f"{out.stem}-{model.model}") for model in models]
+    for path, model in zip(paths, models, strict=True):
+        output.write_json(path, model)
+    return paths
 
 
 def _bounds(fit: Fitted) -> list[Bound]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loadtest.cli import gate_rules, load_options, options
+from loadtest.cli import config_file, gate_rules, load_options, options
 from loadtest.cli.load_options import load_options as with_load_options
 from loadtest.cli.options import RULE
 from loadtest.errors import ExitCode, GoodputError, UsageError
@@ -222,6 +222,8 @@ def _told(name: str, number: int, sample: Sample) -> None:
 
 
 def _judge(context: click.Context, pairs: Pairs, plan: Plan, rate: float | None) -> GateReport:
+    import msgspec
+
     from loadtest import clock
     from loadtest.pairs import run_gate
 
@@ -230,13 +232,16 @@ def _judge(context: click.Context, pairs: Pairs, plan: Plan, rate: float | None)
         click.echo(
             f"cost: {least:.2g} to {most:.2g} server-minutes ({plan.looks[0]} to {plan.looks[-1]} pairs)", err=True
         )
-    return run_gate(
+    report = run_gate(
         pairs,
         plan,
         created_at=clock.utc_now().isoformat(timespec="seconds"),
         command=options.command_line(context),
         rate_per_s=rate,
+        config=options.resolved(context),
     )
+    decided = [*filter(None, [config_file.said(context)])]
+    return msgspec.structs.replace(report, warnings=[*report.warnings, *decided])
 
 
 def _plan(given: dict[str, Any], pairs: Pairs, rules: list[Rule], left_out: list[LeftOut]) -> Plan:

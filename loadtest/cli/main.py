@@ -134,6 +134,10 @@ def _described(error: BaseException) -> tuple[int, str, str, str]:
     if isinstance(error, OSError) and (error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT)):
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         return ExitCode.USAGE, "unusable_file", f"{place}{error.strerror}", "check the path, its rights and the disk"
+    if isinstance(error, MemoryError):
+        return ExitCode.USAGE, "memory", f"this machine has too little memory for that: {error}", "ask for less"
+    if isinstance(error, RecursionError) and "deserializing" in str(error):
+        return ExitCode.USAGE, "nested", "a document is nested too deeply to be read", ""
     if _is_user_error(error):
         return ExitCode.USAGE, error.code, error.message, error.hint  # type: ignore[attr-defined]
     return ExitCode.INTERNAL, "internal", bug.told(error), "please report it with that file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from loadtest import config, secrets
+from loadtest.cli import config_file
 from loadtest.errors import UsageError
 
 COMMANDS = (
@@ -58,6 +58,7 @@ HEADINGS = {
 }
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_S = 20 * 86400.0  # a poll counts milliseconds in 31 bits
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h)")
 
 
@@ -72,7 +73,10 @@ class DurationType(click.ParamType[float]):
         match = _DURATION.fullmatch(str(value).strip())
         if match is None:
             self.fail(f"{value!r} is not a duration; write it with its unit, like 60s, 200ms or 2m", param, ctx)
-        return float(match[1]) * _UNITS_S[match[2]]
+        seconds = float(match[1]) * _UNITS_S[match[2]]
+        if seconds > _LONGEST_S:
+            self.fail(f"{value!r} is longer than 20 days, the longest wait there is", param, ctx)
+        return seconds
 
 
 class HeaderType(click.ParamType[str]):
@@ -183,12 +187,13 @@ class Command(click.Command):
         """Read the file before the flags are parsed, so that it only fills what they leave open."""
         path = config.find_file(_here(), os.environ)
         if path is not None and self.name:
-            document = config.read_file(path, COMMANDS)
             nested = parent is not None and parent.parent is not None  # `goodput trace info` reads [trace]
             section = (parent.info_name if parent is not None and nested else None) or self.name
-            names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
-            extra["default_map"] = config.settings_of(path, document, section, names)
-        return super().make_context(info_name, args, parent, **extra)
+            extra["default_map"] = config_file.settings(path, section, self.params, COMMANDS)
+        context = super().make_context(info_name, args, parent, **extra)
+        if path is not None:
+            config_file.tell(context, path)
+        return context
 
 
 def _here() -> Path:
@@ -198,7 +203,7 @@ def _here() -> Path:
         raise UsageError("the current directory is no longer there", hint="cd somewhere else", code="no_cwd") from None
 
 
-def resolved(context: click.Context) -> MutableMapping[str, Any]:
+def resolved(context: click.Context) -> dict[str, Any]:
     """Every option's value with its origin, as RunInfo keeps them; secrets blacked out."""
     from metrics.runinfo import Setting
 
@@ -259,7 +264,7 @@ def _origin(context: click.Context, name: str) -> str:
         case ParameterSource.ENVIRONMENT:
             return config.variable_of(name)
         case ParameterSource.DEFAULT_MAP:
-            return config.FILE_NAME
+            return config_file.origin(context)
         case _:
             return "default"
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loadtest.errors import UsageError
+
 if TYPE_CHECKING:
     from metrics.bins import Bins
     from metrics.decision import Decision
@@ -61,7 +63,7 @@ def write_json(path: Path, document: Any) -> None:
     from loadtest import secrets
     from metrics.storage import write_atomically
 
-    write_atomically(path, msgspec.json.format(secrets.masked_json(document), indent=2) + b"\n")
+    write_atomically(_named(path), msgspec.json.format(secrets.masked_json(document), indent=2) + b"\n")
 
 
 def write_summary(directory: Path, summary: Summary) -> None:
@@ -119,7 +121,13 @@ def write_page(path: Path, html: str) -> None:
     """A report file, whole or not at all."""
     from metrics.storage import write_atomically
 
-    write_atomically(path, html.encode(errors="replace"))
+    write_atomically(_named(path), html.encode(errors="replace"))
+
+
+def _named(path: Path) -> Path:
+    if path.name in ("", ".."):
+        raise UsageError(f"cannot write {path}: it is a folder, not a file", code="output_unusable")
+    return path
 
 
 def draw_page(path: Path, draw: Callable[[], str]) -> bool:

@@ -61,17 +61,18 @@ def plan(context: click.Context, /, **given: Any) -> int:
             output.write_json(given["out"], report)
         if given["html"] is not None:
             output.write_page(given["html"], render_html(plan_page(report)))
+        emitted = _emit(folder, report) if folder is not None else []
         if given["json"]:
             output.print_json(report)
         else:
             render_plan(report, console())
-        if folder is not None:
-            _emit(folder, report)
+        for line in emitted:
+            click.echo(line, err=True)
     return ExitCode.OK
 
 
-def _emit(folder: Path, report: PlanReport) -> None:
-    """Launch files of the winner under the user's own SLO, and how to measure it."""
+def _emit(folder: Path, report: PlanReport) -> list[str]:
+    """Write launch files of the winner under the user's own SLO; says which, and how to measure it."""
     from loadtest.deployment import Deployment
     from loadtest.plan.emit import EMULATED, launch_files
 
@@ -81,10 +82,10 @@ def _emit(folder: Path, report: PlanReport) -> None:
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     names = ", ".join(str(folder / name) for name in files)
-    click.echo(f"launch files: {names}", err=True)
-    click.echo(
-        f"measure it: goodput search --launch {folder / EMULATED} --trace {report.trace} --slo {report.slo}", err=True
-    )
+    return [
+        f"launch files: {names}",
+        f"measure it: goodput search --launch {folder / EMULATED} --trace {report.trace} --slo {report.slo}",
+    ]
 
 
 def _planner(given: dict[str, Any]) -> Planner:

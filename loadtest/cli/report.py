@@ -190,9 +190,12 @@ def _figures(page: PageData, kind: Any, folder: Path) -> int:
     from reports.export import figures
 
     folder.mkdir(parents=True, exist_ok=True)
+    written = []
     for name, content in figures(page, kind):
         write_atomically(folder / name, content)
-        click.echo(folder / name)
+        written.append(folder / name)
+    for path in written:
+        click.echo(path)
     return ExitCode.OK
 
 

@@ -12,6 +12,7 @@ from loadtest.errors import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metrics.gate.looks import RuleResult
     from metrics.gate.rules import Rule
     from metrics.rundir import Run
     from metrics.slo import SLO
@@ -29,25 +30,35 @@ def parse(texts: Sequence[str], slo: SLO | None) -> list[Rule]:
     return parse_requirements(texts, slo)
 
 
-def judge(finished: Run, summary: Summary, slo: SLO | None, texts: Sequence[str], directory: Path) -> int:
-    """Judge a sound run: 0 when all are reached, 1 when one is missed, 3 when the run is too short to tell.
-
-    The table goes to stderr, so that stdout stays the run's; requirements.json holds the results.
-    """
+def judge(
+    finished: Run, summary: Summary, slo: SLO | None, texts: Sequence[str], directory: Path
+) -> Sequence[RuleResult]:
+    """Judge a sound run by each requirement, and keep the results in requirements.json."""
     rules = parse(texts, slo)
     if not rules:
-        return ExitCode.OK
-    import sys
-
+        return []
     from loadtest.cli import output
-    from metrics.gate.looks import overall
     from metrics.gate.requirement import require
     from metrics.gate.sample import sample_of
-    from reports.text import console
-    from reports.text_gate import render_requirements
 
     results = require(finished, sample_of(summary), slo, rules)
     output.write_json(directory / REQUIREMENTS, results)
+    return results
+
+
+def told(results: Sequence[RuleResult]) -> int:
+    """Print them: 0 when all are reached, 1 when one is missed, 3 when the run is too short to tell.
+
+    The table goes to stderr, so that stdout stays the run's.
+    """
+    if not results:
+        return ExitCode.OK
+    import sys
+
+    from metrics.gate.looks import overall
+    from reports.text import console
+    from reports.text_gate import render_requirements
+
     render_requirements(results, console(sys.stderr))
     verdict = overall(results)
     for result in results:

@@ -210,6 +210,7 @@ def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:
 def _measure(
     context: click.Context, target: Target, workload: Workload, trace: Trace, slo: SLO | None, directory: Path
 ) -> int:
+    from loadtest.cli import output
     from loadtest.cli.progress import ProgressLine
     from loadtest.record import planned_info, record
 
@@ -223,12 +224,22 @@ def _measure(
         table = probed(finished)
     died = target.died()
     predicted = foretell(context.params["predict"], finished, directory, slo)
-    summary = _publish(finished, slo, directory, predicted, as_json=context.params["json"])
-    if not context.params["json"]:
+    summary, seen, drawn = _written(finished, slo, directory, predicted)
+    code, why = _ending(summary, died)
+    required = [] if code else require.judge(finished, summary, slo, context.params["require"], directory)
+    # Everything is on the disk: whoever reads what follows may stop reading.
+    if context.params["json"]:
+        output.print_json(summary)
+    else:
+        output.print_summary(summary, seen.bins)
         print_workers(finished)
         print_table(table)
         print_beside(summary, predicted)
-    return _exit_code(summary, died) or require.judge(finished, summary, slo, context.params["require"], directory)
+    if drawn:
+        click.echo(f"report: {directory / output.REPORT}", err=True)
+    if why:
+        click.echo(why, err=True)
+    return code or require.told(required)
 
 
 def _template_tokens(target: Target) -> int:
@@ -279,10 +290,10 @@ def _asked(context: click.Context, info: RunInfo, workload: Workload, trace: Tra
     )
 
 
-def _publish(
-    finished: Run, slo: SLO | None, directory: Path, predicted: Prediction | None, *, as_json: bool
-) -> Summary:
-    """summary.json and report.html into the run directory, the result to stdout."""
+def _written(
+    finished: Run, slo: SLO | None, directory: Path, predicted: Prediction | None
+) -> tuple[Summary, RunView, bool]:
+    """summary.json and report.html into the run directory; what is in them, and whether the page could be drawn."""
     from loadtest.cli import output
     from metrics.summary import summarise
 
@@ -290,13 +301,8 @@ def _publish(
     output.write_summary(directory, summary)
     label = finished.info.arrangement or finished.info.target_url
     seen = output.views([(label, finished)], [summary], slo, [predicted], folders=[directory])
-    if as_json:
-        output.print_json(summary)
-    else:
-        output.print_summary(summary, seen[0].bins)
-    if output.draw_page(directory / output.REPORT, lambda: _page(finished.info.name, seen)):
-        click.echo(f"report: {directory / output.REPORT}", err=True)
-    return summary
+    drawn = output.draw_page(directory / output.REPORT, lambda: _page(finished.info.name, seen))
+    return summary, seen[0], drawn
 
 
 def _page(name: str, seen: list[RunView]) -> str:
@@ -306,34 +312,25 @@ def _page(name: str, seen: list[RunView]) -> str:
     return render_html(runs_page(name, seen))
 
 
-def _exit_code(summary: Summary, died: TargetError | None) -> int:
-    """What the run amounts to; one sentence on stderr when it is not well."""
+def _ending(summary: Summary, died: TargetError | None) -> tuple[int, str]:
+    """The exit code that the run amounts to, and one sentence for stderr when it is not well."""
+    from metrics.runinfo import DISK_FULL, FAULT, STOPPED_BY_USER
     from reports.numbers import printable
 
     if summary.run.state == "partial":
-        return _exit_code_of_stopped(summary.run)
+        code = ExitCode.INTERRUPTED if summary.run.stop_reason == STOPPED_BY_USER else ExitCode.FAILED
+        if summary.run.stop_reason.startswith(DISK_FULL):  # not all could be written
+            code = ExitCode.INVALID
+        elif summary.run.stop_reason.startswith(FAULT):
+            code = ExitCode.INTERNAL
+        return code, f"goodput: {summary.run.stop_reason}; the report covers what was due before"
     if died is not None:
-        click.echo(f"goodput: {died.message}\n         {died.hint}", err=True)
-        return ExitCode.TARGET
+        return ExitCode.TARGET, f"goodput: {died.message}\n         {died.hint}"
     if summary.requests.sent and not summary.requests.by_outcome.get("ok"):
         worst = summary.errors[0] if summary.errors else None
         why = f": {worst.outcome} {worst.text}".rstrip() if worst is not None else ""
-        click.echo(f"goodput: every request failed{printable(why)}", err=True)
-        return ExitCode.TARGET
+        return ExitCode.TARGET, f"goodput: every request failed{printable(why)}"
     if summary.validity.verdict == "invalid":
         found = next(finding for finding in summary.validity.findings if finding.level == "invalid")
-        click.echo(f"goodput: the measurement is invalid: {found.message}", err=True)
-        return ExitCode.INVALID
-    return ExitCode.OK
-
-
-def _exit_code_of_stopped(info: RunInfo) -> int:
-    """130 when the user stopped it; 4 when not all could be written, 6 for a fault of ours; 1 when a user's rule did."""
-    from metrics.runinfo import DISK_FULL, FAULT, STOPPED_BY_USER
-
-    click.echo(f"goodput: {info.stop_reason}; the report covers what was due before", err=True)
-    if info.stop_reason.startswith(DISK_FULL):
-        return ExitCode.INVALID
-    if info.stop_reason.startswith(FAULT):
-        return ExitCode.INTERNAL
-    return ExitCode.INTERRUPTED if info.stop_reason == STOPPED_BY_USER else ExitCode.FAILED
+        return ExitCode.INVALID, f"goodput: the measurement is invalid: {found.message}"
+    return ExitCode.OK, ""

@@ -252,11 +252,11 @@ def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> in
     from reports.text import console
     from reports.text_search import render_search
 
+    output.draw_page(directory / PAGE, lambda: _page(report))
     if given["json"]:
         output.print_json(report)
     else:
         render_search(report, console())
-    output.draw_page(directory / PAGE, lambda: _page(report))
     click.echo(f"search: {directory}", err=True)
     if report.state == "partial":
         click.echo(f"goodput: stopped by the user; go on with --resume {directory}", err=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from loadtest.cli import options
+
 _EXAMPLE_TOKENS = 16
 _LOOK_EVERY_S = 0.1
 
 
-@click.command()
+@click.command(cls=options.Command)
 @click.argument("deployment")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -11,7 +11,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import msgspec
 
@@ -20,6 +20,7 @@ from loadtest.errors import TargetError, UsageError
 from loadtest.replay.connection import Address
 from loadtest.replay.dialects import DIALECTS, Api, Ask, Dialect
 from loadtest.replay.fields import holds, merged, parse_drops, parse_own, parse_renames
+from loadtest.weburl import split_url
 
 PromptForm = Literal["ids", "text", "auto"]
 _PORTS = {"http": 80, "https": 443}
@@ -231,15 +232,10 @@ def _ascii(host: str) -> str:
 def _read_url(url: str) -> tuple[SplitResult, str, int]:
     """A target's parts, its host and its port; UsageError with what is wrong with it."""
     text = url.strip() if "://" in url else f"http://{url.strip()}"
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https"):
-        raise UsageError(f"the target {url!r} is not an http or https URL", hint="write http://HOST:PORT")
     try:
-        port = parts.port or _PORTS[parts.scheme]
-    except ValueError:
-        raise UsageError(f"the target {url!r} has no valid port", hint="write http://HOST:PORT") from None
-    if not parts.hostname:
-        raise UsageError(f"the target {url!r} names no host", hint="write http://HOST:PORT")
+        parts = split_url(text)
+    except ValueError as error:
+        raise UsageError(f"the target {url!r} {error}", hint="write http://HOST:PORT") from None
     if parts.username or parts.password:
         raise UsageError(
             "the target URL carries a password, which would end up in records",
@@ -250,7 +246,7 @@ def _read_url(url: str) -> tuple[SplitResult, str, int]:
             f"the target {url.partition('?')[0]!r} has a query after it, which would be left out",
             hint="give it with --path, as in --path /v1/chat/completions?api-version=1",
         )
-    return parts, parts.hostname, port
+    return parts, parts.hostname or "", parts.port or _PORTS[parts.scheme]
 
 
 def _base_path(path: str, api: Api | None) -> tuple[str, Api]:

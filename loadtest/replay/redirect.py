@@ -5,12 +5,13 @@ Other redirects would turn the POST into a GET, so they are answers like any oth
 
 from __future__ import annotations
 
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import msgspec
 
 from loadtest.replay.bodies import Request, request_head
 from loadtest.replay.endpoint import Endpoint
+from loadtest.weburl import split_url
 
 FOLLOWED = (307, 308)
 MAX_REDIRECTS = 5
@@ -24,14 +25,12 @@ def next_hop(current: Endpoint, status: int, location: str, redirects: int) -> E
     if status not in FOLLOWED or not location or redirects >= MAX_REDIRECTS:
         return None
     try:
-        parts = urlsplit(urljoin(current.url, location))
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        parts = split_url(urljoin(current.url, location))
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return None
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    hop = msgspec.structs.replace(current, scheme=parts.scheme, host=parts.hostname, port=port, path=path)
+    hop = msgspec.structs.replace(current, scheme=parts.scheme, host=host, port=port, path=path)
     if hop.origin == current.origin:
         return hop
     return msgspec.structs.replace(hop, headers=[], api_key_env="", api_key_file="", addresses=[]).resolve()

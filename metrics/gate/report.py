@@ -13,6 +13,7 @@ from metrics.gate.looks import FEWEST_PAIRS, RuleResult, Verdict, evaluate, fini
 from metrics.gate.noise import NoiseFloor, evaluate_one_pair, pairs_needed
 from metrics.gate.rules import Rule
 from metrics.gate.sample import Sample, per_gpu
+from metrics.runinfo import Setting
 
 SCHEMA: Final = "goodput.gate/1"
 
@@ -73,6 +74,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
     cost: Cost
     created_at: str = ""
     command: list[str] = []
+    config: dict[str, Setting] = {}  # what was asked for, each option with its origin, as in run.json
     versions: dict[str, str] = {}
 
     @property

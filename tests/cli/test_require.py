@@ -32,7 +32,7 @@ def test_the_exit_code_is_that_of_the_worst_requirement(
 ) -> None:
     """0, 1 or 3; the table on stderr, stdout left to the run's own result; the results in a file."""
     finished = run_of(ok_rows([0.1] * count))
-    assert code == require.judge(finished, summarise(finished, TARGETS), TARGETS, texts, tmp_path)
+    assert code == require.told(require.judge(finished, summarise(finished, TARGETS), TARGETS, texts, tmp_path))
     printed = capsys.readouterr()
     assert "" == printed.out
     if texts:

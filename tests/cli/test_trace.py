@@ -9,6 +9,7 @@ import pytest
 
 from loadtest.cli.main import run
 from loadtest.errors import ExitCode
+from workloads import catalog
 
 
 def test_a_built_in_workload(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,3 +178,20 @@ def test_a_row_decades_away_is_said_before_sending(tmp_path: Path, capsys: pytes
     ):
         assert ExitCode.OK == run(command)
         assert "line 152 (1970-01-01 00:00:00) stands 53.9 years from the other 150 rows" in capsys.readouterr().out
+
+
+def test_a_trace_without_a_known_hash_needs_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused without --unverified; the list marks exactly those."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["trace", "fetch", "azure-2024-code", "--url", "http://127.0.0.1:1/x"]
+    assert ExitCode.USAGE == run(words)
+    assert "the catalogue has no SHA-256 for azure-2024-code" in capsys.readouterr().err
+    assert ExitCode.TARGET == run([*words, "--unverified"])
+    capsys.readouterr()
+    assert ExitCode.OK == run(["trace", "list"])
+    listed = capsys.readouterr().out.splitlines()
+    marked = {line.split()[0] for line in listed if line.endswith(", no hash)")}
+    assert {entry.name for entry in catalog.entries() if entry.sha256 is None} == marked
+    assert 5 == len(marked)

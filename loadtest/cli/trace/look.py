@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="NAME|FILE")
 @workload_options.shaping
 @click.option("--rate", type=float, metavar="R", help="Requests per second, as in a run.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="For what is drawn by chance.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="For what is drawn by chance."
+)
 @click.option("--plot", is_flag=True, help="Draw arrivals and lengths on the terminal.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Draw them into an HTML file.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")
@@ -33,6 +35,10 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
     trace = _read(source, given)
     found = describe(trace)
+    if html is not None:
+        from reports.trace import render_trace
+
+        output.write_page(html, render_trace(_view(trace, found)))
     if given["json"]:
         from loadtest.documents import TraceInfoDocument
 
@@ -44,9 +50,6 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
         click.echo("\n" + plot_text(_view(trace, found)), err=given["json"])
     if html is not None:
-        from reports.trace import render_trace
-
-        output.write_page(html, render_trace(_view(trace, found)))
         click.echo(f"plot: {html}", err=True)
     return ExitCode.OK
 
@@ -55,7 +58,9 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 @click.argument("source", metavar="NAME|FILE")
 @workload_options.shaping
 @click.option("--rate", type=float, metavar="R", help="Requests per second, as in a run.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="For what is drawn by chance.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="For what is drawn by chance."
+)
 @click.option("--context", type=click.IntRange(2), metavar="N", help="Context of the target, in tokens.")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, metavar="N", help="Rejected to list.")
 @click.option("--json", "json", is_flag=True, help="Print one JSON document.")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _OUT = click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="File to write."
 )
-_SEED = click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="For what is drawn by chance.")
+_SEED = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="For what is drawn by chance."
+)
 _JSON = click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loadtest.cli import options
-from loadtest.errors import ExitCode
+from loadtest.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from workloads.catalog import Entry
 
 _JSON = click.option("--json", "json", is_flag=True, help="Print one JSON document.")
 
@@ -40,21 +44,25 @@ def list_(json: bool) -> int:
     click.echo("\nPublic, `goodput trace fetch NAME` brings one (* is here already):")
     for entry in catalog.entries():
         rows = f"{entry.rows:,} rows, " if entry.rows else ""
-        click.echo(f"{'*' if here[entry.name] else ' '} {entry.name:<24}{entry.about} ({rows}{entry.licence})")
+        pinned = "" if entry.sha256 else ", no hash"
+        click.echo(f"{'*' if here[entry.name] else ' '} {entry.name:<24}{entry.about} ({rows}{entry.licence}{pinned})")
     return ExitCode.OK
 
 
 @click.command(cls=options.Command)
 @click.argument("name")
 @click.option("--url", metavar="URL", default="", help="Fetch the same bytes from a mirror.")
+@click.option("--unverified", is_flag=True, help="Take a file whose hash the catalogue does not know.")
 @_JSON
-def fetch(name: str, url: str, json: bool) -> int:
+def fetch(name: str, url: str, unverified: bool, json: bool) -> int:
     """Download a public trace into the user's cache, or go on with a download that was cut off."""
     from loadtest import fetch as fetching
     from loadtest.cli import output
     from workloads import catalog
 
     entry = catalog.entry(name)
+    if entry.sha256 is None and not unverified and fetching.cached(name) is None:
+        _ask_for_consent(entry)
     path = fetching.fetch(entry, fetching.cache_folder(), url=url, on_bytes=_progress())
     known: dict[str, Any] = {
         "file": str(path),
@@ -73,6 +81,15 @@ def fetch(name: str, url: str, json: bool) -> int:
     if entry.sha256 is None:
         click.echo("note: the catalogue has no hash for this file; the one above was noted for next time", err=True)
     return ExitCode.OK
+
+
+def _ask_for_consent(entry: Entry) -> None:
+    """Nothing tells whether the bytes are the authors': a person says yes, or a script --unverified."""
+    why = f"the catalogue has no SHA-256 for {entry.name}: whatever {entry.url} holds would be taken for it"
+    if sys.stdin is not None and sys.stdin.isatty() and click.confirm(f"goodput: {why}. Fetch it?", err=True):
+        return
+    hint = "--unverified takes it, and notes the hash that it had for the next time"
+    raise UsageError(why, hint=hint, code="unverified")
 
 
 def _progress() -> Any:
