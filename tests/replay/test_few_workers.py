@@ -16,6 +16,7 @@ from tests.replay.replaying import replay, schedule
 from tests.replay.streams import DONE, HEAD, completion_event, usage_event
 
 SERVICE_S = 0.02
+COUNT = 12
 PATIENCE_S = 2.0  # with a connection that says nothing
 ANSWER = HEAD + b"".join(
     chunk(part) for part in (completion_event(" a"), completion_event("", "length"), usage_event(1), DONE)
@@ -68,19 +69,19 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closes", "keeps"])
 def test_no_worker_waits_for_a_request_that_comes_later(workers: int, closes: bool) -> None:
-    """25 requests 40 ms apart: each is answered in its own time, as a client would see that connects for each.
+    """12 requests 100 ms apart: each is answered in its own time, as a client would see that connects for each.
 
     A connection opened ahead would hold a worker for two seconds, and all others behind it.
     """
     server = FewWorkers(workers, closes=closes)
     try:
-        done = replay(f"http://127.0.0.1:{server.port}", schedule([0.04 * n for n in range(25)], max_tokens=1))
+        done = replay(f"http://127.0.0.1:{server.port}", schedule([0.1 * n for n in range(COUNT)], max_tokens=1))
     finally:
         server.close()
-    assert ["ok"] * 25 == [done.outcome(row) for row in range(25)]
+    assert ["ok"] * COUNT == [done.outcome(row) for row in range(COUNT)]
     assert np.median(ttft_s(done.rows)) < SERVICE_S + 0.05
     assert ttft_s(done.rows).max() < PATIENCE_S / 2
     stats = done.journal.stats
     assert stats is not None
-    assert (25 if closes else 1) <= stats.connections_opened
+    assert (COUNT if closes else 1) <= stats.connections_opened
     assert stats.connections_idle_most <= (2 if closes else 3)
