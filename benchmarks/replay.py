@@ -28,8 +28,14 @@ from metrics.rundir import Run
 
 SERVER_CPU, CLIENT_CPU = 1, 0
 PACED = ["--ttft", "200", "--ttft-jitter", "0.5", "--itl", "25"]
-MODES = {"plain": PACED, "sync": [*PACED, "--sync"], "flood": ["--ttft", "50", "--itl", "0", "--flood"]}
+MODES = {
+    "plain": PACED,
+    "sync": [*PACED, "--sync"],
+    "flood": ["--ttft", "50", "--itl", "0", "--flood"],
+    "long": PACED,
+}
 RAMP_S = 1.0
+LONG_PROMPT, LONG_EVERY = 256_000, 25  # of mode long: megabytes among small requests
 NO_LAG = np.iinfo(np.uint16).max
 
 
@@ -100,7 +106,7 @@ def one_round(mode: str, streams: int, client: str, options: argparse.Namespace)
     server_of_mode = mock_server(*MODES[mode], cpu=SERVER_CPU, tls=options.tls)
     with server_of_mode as server, tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.csv"
-        _write_trace(trace, streams, options.tokens, options.ramp)
+        _write_trace(trace, streams, options.tokens, options.ramp, LONG_EVERY if mode == "long" else 0)
         if client == "ours":
             run = _run_ours(server, trace, Path(folder) / "run", options.reactor)
             return _with_validity(compare(_seen_by_ours(run), server.collect()), run)
@@ -108,9 +114,10 @@ def one_round(mode: str, streams: int, client: str, options: argparse.Namespace)
         return compare(_run_other(server, trace, Path(folder) / "seen.npz", client, interpreter), server.collect())
 
 
-def _write_trace(path: Path, streams: int, tokens: int, ramp_s: float = RAMP_S) -> None:
-    """Equal prompts over `ramp_s`; lengths differ, so that a request matched with the wrong truth is noticed."""
-    rows = (f"{i * ramp_s / streams:.6f},16,{tokens - 10 + i * 7 % 21}" for i in range(streams))
+def _write_trace(path: Path, streams: int, tokens: int, ramp_s: float = RAMP_S, long_every: int = 0) -> None:
+    """Prompts over `ramp_s`; lengths of answers differ, so that a request matched with the wrong truth is noticed."""
+    prompts = (LONG_PROMPT if long_every and i % long_every == long_every // 2 else 16 for i in range(streams))
+    rows = (f"{i * ramp_s / streams:.6f},{prompt},{tokens - 10 + i * 7 % 21}" for i, prompt in enumerate(prompts))
     path.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]) + "\n")
 
 
@@ -242,7 +249,9 @@ def _targets(medians: dict[tuple[str, int, str], Figures], *, tls: bool) -> list
         if mode == "plain" and (tls or streams > 1000):
             name = f"ttft_error_p99_ms.{'tls' if tls else mode}.{streams}"
             targets.append(Target(name, median.ttft_error_p99_ms, 1.0, "ms"))
-        if tls or streams != 1000:
+        if mode == "long":
+            targets.append(Target(f"ttft_error_p99_ms.long.{streams}", median.ttft_error_p99_ms, 1.0, "ms"))
+        if tls or streams != 1000 or mode == "long":
             continue
         targets.append(Target(f"ttft_error_p50_ms.{mode}", median.ttft_error_p50_ms, 0.1, "ms"))
         targets.append(Target(f"ttft_error_p99_ms.{mode}", median.ttft_error_p99_ms, 0.5, "ms"))

@@ -22,6 +22,7 @@ Callback = Callable[[], None]
 
 TURN_NS = 500_000
 BUSY_TURN_NS, BUSY_READY = 2_000_000, 16
+WRITING_TURN_NS = 100_000
 DEADLINE_GUARD_NS = 150_000
 SHORTEST_REST_NS = 50_000
 READS_BETWEEN_LOOKS = 4  # reads can wait, their stamps are the kernel's; an instant of the schedule cannot
@@ -67,6 +68,8 @@ class Poller:
                 return
             self._turn(ready)
             turn_ns = TURN_NS if len(ready) < BUSY_READY else BUSY_TURN_NS
+            if self._writers:  # a long request goes out as fast as it is taken
+                turn_ns = WRITING_TURN_NS
             if self._soon or not stamps.AVAILABLE or not self._rest(turn_ns):
                 return
             ready = self._poll(0.0)

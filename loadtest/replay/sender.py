@@ -15,6 +15,7 @@ from loadtest.replay.abort import watch
 from loadtest.replay.answer import Answer
 from loadtest.replay.bodies import Bodies
 from loadtest.replay.connection import Connection
+from loadtest.replay.decoding import Decoder
 from loadtest.replay.dialer import Dialer
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
@@ -28,7 +29,6 @@ from loadtest.replay.reactor import Reactor
 from loadtest.replay.recorder import Recorder
 from loadtest.replay.slices import Slices
 from loadtest.replay.stamps import StampClock
-from loadtest.replay.texts import unreadable
 from loadtest.replay.timetable import Timetable
 from metrics.records import Outcome, Phase
 from metrics.runinfo import FAULT
@@ -62,6 +62,7 @@ class Sender:
         )
         self._pool = ConnectionPool(self._dialer.target, self._dialer.places, endpoint.setup_ns)
         self._patience = Patience(options, shard)
+        self._decoder = Decoder(ended=self._end_by_answer, broken=self._broken, surplus=self._surplus)
         self._requests_by_place = [0] * self._dialer.places
         watching = watch(options.abort_on, shard.warmup, self._due_ns) if options.abort_on else None
         self._ledger = Ledger(recorder, StampClock(), self._due_ns, on_request, watching)
@@ -93,7 +94,7 @@ class Sender:
         )
         self._opener = Opener(self._reactor, self._timetable, self._pool, self._room, lambda: self._slices.wake())
         made, work = self._made, (self._opener, self._bodies)
-        self._slices = Slices(self._reactor, self._timetable, *work, self._decode, made)
+        self._slices = Slices(self._reactor, self._timetable, *work, self._decoder.some, made)
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
 
@@ -112,7 +113,7 @@ class Sender:
         self._unmade.clear()
         for exchange in list(self._live):
             if exchange.connection is not None:
-                self._decode(exchange.connection)
+                self._decoder.all(exchange.connection)
         for exchange in list(self._live):
             self._end(exchange, Outcome.INTERRUPTED, exchange.answer.phase, now)
         self._finish_if_drained()
@@ -239,7 +240,7 @@ class Sender:
                 self._dialer.try_next_address()
             return
         now = clock.monotonic_ns()
-        self._decode(connection)
+        self._decoder.all(connection)
         if exchange not in self._live or exchange.connection is not connection:
             return
         answer = exchange.answer
@@ -265,27 +266,15 @@ class Sender:
         self._pool.discard(connection)
         self._send_on(exchange, None)
 
-    # --- decoding ----------------------------------------------------------------------------------------------
+    def _surplus(self, connection: Connection) -> None:
+        """There was more behind the end of an answer: nobody can tell whose the next bytes would be."""
+        if connection.exchange is None:
+            self._pool.discard(connection)
+        else:
+            self.lost(connection, OSError("the server sent more than its answer"))
 
-    def _decode(self, connection: Connection) -> None:
-        """Decode what the connection has collected; ends the exchange when its answer is complete."""
-        exchange, reads = connection.exchange, connection.reads
-        if exchange is None or not reads:
-            return
-        connection.reads = []
-        answer = exchange.answer
-        try:
-            answer.feed(reads)
-        except Exception as error:  # mostly FramingError; whatever a server sends fails its own row, never the run
-            answer.closed = True
-            if answer.said_all:
-                self._end_by_answer(exchange)
-            else:
-                self._end(exchange, Outcome.CONNECTION_LOST, answer.phase, clock.monotonic_ns(), unreadable(error))
-            return
-        connection.decode_soon = not answer.in_steady_stream
-        if answer.complete:
-            self._end_by_answer(exchange)
+    def _broken(self, exchange: Exchange, why: str) -> None:
+        self._end(exchange, Outcome.CONNECTION_LOST, exchange.answer.phase, clock.monotonic_ns(), why)
 
     # --- the clockwork -----------------------------------------------------------------------------------------
 
@@ -315,7 +304,7 @@ class Sender:
                 if not why:
                     self.received(connection)
                     continue
-                self._decode(connection)  # there may be progress in what was collected
+                self._decoder.all(connection)  # there may be progress in what was collected
                 why = self._patience.why_end(exchange, end_ns, now) if exchange in self._live else ""
             if why and exchange.answer.said_all:
                 exchange.answer.closed = True

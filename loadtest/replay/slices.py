@@ -77,6 +77,8 @@ class Slices:
             connection = self._waiting.popleft()
             connection.queued = False
             self._decode(connection)
+            if connection.reads and connection.exchange is not None:  # a part was decoded, and others have their turn
+                self.add(connection)
             if clock.monotonic_ns() >= stop:
                 break
         while not self._waiting and self._should_prepare(now) and clock.monotonic_ns() < stop:

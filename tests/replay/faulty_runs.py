@@ -14,7 +14,7 @@ import reports.page
 from loadtest.cli.main import main
 from loadtest.replay.sender import Sender
 
-CALLBACKS = ("_tick", "_launch", "_dispatched", "connected", "received", "lost", "_decode", "_end", "_make")
+CALLBACKS = ("_tick", "_launch", "_dispatched", "connected", "received", "lost", "_end_by_answer", "_end", "_make")
 ANSWERED = 5
 ROWS = 20
 
