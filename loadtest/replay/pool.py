@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from loadtest import clock
 from loadtest.replay.connection import Connection
+from loadtest.replay.workers import Workers
 from metrics.records import WorkerStats
 
 # Servers close idle connections, the common ones after 5 s (uvicorn, Node.js); older ones are not worth the race.
@@ -34,6 +35,7 @@ class ConnectionPool:
         self._setups_ns: deque[int] = deque([setup_ns] if setup_ns else [], maxlen=SETUPS_KEPT)
         self._turn = 0
         self._not_ahead_before_ns = 0
+        self.workers = Workers()
         self.opened = self.reused = self.idle_most = 0
 
     @property
@@ -73,7 +75,7 @@ class ConnectionPool:
                 self.reused += connection.uses > 0
                 self._next_turn()
                 return connection
-            connection.close()
+            self._close(connection)
         if opening:
             self._next_turn()
             return opening.pop()
@@ -95,7 +97,10 @@ class ConnectionPool:
         return True
 
     def give_back(self, connection: Connection) -> None:
-        """The connection carries nothing now and may serve again."""
+        """The connection carries nothing now and may serve again, unless a worker is wanted that it holds."""
+        if connection.uses and self.workers.wanted():
+            self._close(connection)
+            return
         connection.idle_since_ns = clock.monotonic_ns()
         self._idle[connection.place].append(connection)
         self.idle_most = max(self.idle_most, sum(map(len, self._idle)))
@@ -107,16 +112,22 @@ class ConnectionPool:
             self._not_ahead_before_ns = clock.monotonic_ns() + BACK_OFF_NS
         if connection in self._idle[connection.place]:
             self._idle[connection.place].remove(connection)
-        connection.close()
+        self._close(connection)
 
     def close_stale(self) -> None:
-        """Close what has been idle for too long, a few at a time: closing costs as much as a request does."""
+        """Close what has been idle for too long, a few at a time: closing costs as much as a request does.
+
+        And one that may hold a worker of the server which somebody waits for.
+        """
         limit = clock.monotonic_ns() - MAX_IDLE_NS
         for idle in self._idle:
             for _ in range(min(DROPS_PER_LOOK, len(idle))):
                 if idle[0].idle_since_ns >= limit:
                     break
-                idle.popleft().close()
+                self._close(idle.popleft())
+        if any(self._idle) and self.workers.wanted():
+            longest = min((idle for idle in self._idle if idle), key=lambda idle: idle[0].idle_since_ns)
+            self._close(longest.popleft())
 
     def close(self) -> None:
         for idle, opening in zip(self._idle, self._opening, strict=True):
@@ -134,6 +145,10 @@ class ConnectionPool:
         """What is worth recording."""
         stats.connections_opened, stats.connections_reused = self.opened, self.reused
         stats.connections_idle_most = self.idle_most
+
+    def _close(self, connection: Connection) -> None:
+        self.workers.closed(connection)
+        connection.close()
 
     def _open(self, place: int) -> Connection:
         connection = self._connect(place)

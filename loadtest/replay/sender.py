@@ -209,8 +209,9 @@ class Sender:
         exchange.attempts += 1
         if not connection.uses:
             exchange.connect_ns = connection.connect_ns
-        if exchange.hop is None and exchange.attempts == 1:
-            self._requests_by_place[connection.place] += 1
+        if exchange.hop is None:
+            self._requests_by_place[connection.place] += exchange.attempts == 1
+            self._pool.workers.asked(connection)
         connection.uses += 1
         connection.decode_soon = True
         request = exchange.request
@@ -230,6 +231,7 @@ class Sender:
         if connection.exchange is None:  # nobody asked: a server's farewell on an idle connection
             self._pool.discard(connection)
         else:
+            self._pool.workers.answers(connection)
             self._slices.add(connection)
 
     def lost(self, connection: Connection, error: OSError | None) -> None:
