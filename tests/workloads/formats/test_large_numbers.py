@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from workloads.describe import describe, dispersions
+from workloads.formats import read_trace
 from workloads.formats.columns import Columns
 from workloads.formats.rows import Reject, whole, whole_value
-from workloads.formats import read_trace
 from workloads.trace import Trace
 
 DIGITS = "9" * 5000
@@ -57,8 +57,6 @@ def test_numbers_in_json_lines(number: str, key: str, tmp_path: Path) -> None:
     left = 3 - len(trace)
     assert left == sum(reasons(trace).values())
     assert left == ((key, number) != ("timestamp", "1e-99999999"))
-
-
 
 
 @pytest.mark.parametrize("number", [*HUGE, "true", '"' + DIGITS + '"', "[1]"])
