@@ -232,15 +232,15 @@ def test_json(text: str, capfd: pytest.CaptureFixture[str]) -> None:
         assert {text} == {json.loads(line)["run"] for line in lines}
 
 
-def test_html(text: str) -> None:
-    """No element of theirs, and no character that turns what stands behind it."""
-    legible = text.encode(errors="replace").decode()
+def test_html() -> None:
+    """No element of theirs, and no control character; all texts at once, since pages take long to draw."""
+    legible = " ".join(text[:200] for text in HOSTILE.values()).encode(errors="replace").decode()
     plain = render_html(evil_pages("plain")["run"]).replace(vega_bundle(), "")
-    for name, page in evil_pages(legible[:500]).items():
+    for name, page in evil_pages(legible).items():
         html = render_html(page).replace(vega_bundle(), "")
         assert "<script>alert" not in html, name
         assert "<img src=x" not in html, name
-        assert "\x00" not in html, name
+        assert [] == re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", html), name
         if name == "run":
             assert plain.count("<script") == html.count("<script")
 
@@ -296,9 +296,9 @@ def test_openmetrics_of_runs(text: str) -> None:
     assert [] == STEERING.findall(told)
 
 
-def test_file_names(text: str) -> None:
+def test_file_names() -> None:
     """Figures are named by us, run folders by their time and kind."""
-    page = evil_pages(text.encode(errors="replace").decode()[:200])["run"]
+    page = evil_pages("../x")["run"]
     from reports.sections import sections
 
     names = [panel.id for section in sections(page) for panel in section.panels]
