@@ -60,6 +60,7 @@ class Counted:
     ok: int = 0
     twice: int = 0
     rows_lost: int = 0  # that a journal holds, and the merged run does not
+    full_disks: int = 0  # that the master or a worker spoke of
     exit_code: int = 0
     grown_mib: float = 0.0
     descriptors: int = 0  # that the master, or the server, has more of
@@ -83,7 +84,7 @@ def main() -> int:
             say(_line(counted[-1]))
             number += 1
     _table(counted)
-    return conclude("soak", _targets(counted))
+    return conclude("soak", targets(counted))
 
 
 def _options() -> argparse.Namespace:
@@ -101,9 +102,9 @@ def _options() -> argparse.Namespace:
 def faults_of(run: int, seed: int, run_s: float) -> list[Fault]:
     """What happens in this run, in order: freezes and full disks, and in every other run a death."""
     rng = np.random.default_rng([seed, run])
-    longest = min(6.0, run_s / 8)
+    longest = min(8.0, run_s / 4)
     found = [
-        Fault(rng.uniform(0.15, 0.75) * run_s, kind, int(rng.integers(first, WORKERS)), rng.uniform(0.3, 1) * longest)
+        Fault(rng.uniform(0.15, 0.75) * run_s, kind, int(rng.integers(first, WORKERS)), rng.uniform(0.5, 1) * longest)
         for kind, first in (("freeze", 0), ("full_disk", -1))
         for _ in range(int(rng.integers(1, 4)))
     ]
@@ -153,6 +154,8 @@ class Soak:
         finally:
             found.processes = self._clean_up()
         found.exit_code = self._processes[-1].returncode
+        logs = (log.read_text(errors="replace") for log in self._folder.glob("*.log"))
+        found.full_disks = sum(log.count(" is full (") for log in logs)
         found.faults = " ".join(f"{n} {kind}" for kind, n in Counter(fault.kind for fault in self._faults).items())
         self._count(found, _lines(self._server.notes)[noted_before:])
         clock.sleep(0.5)  # connections that the last worker closed
@@ -325,7 +328,7 @@ def _table(counted: list[Counted]) -> None:
         say("  ".join(f"{cell:>{len(name)}}" for cell, name in zip(row, columns, strict=True)))
 
 
-def _targets(counted: list[Counted]) -> list[Target]:
+def targets(counted: list[Counted]) -> list[Target]:
     """Nothing lost, nothing twice, nothing left."""
     wrong = sum(each.exit_code not in (0, 4) for each in counted)  # 4: the run is not valid, and its report says why
     return [
