@@ -5,6 +5,7 @@ from __future__ import annotations
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
 from reports import gate_words as words
+from reports.escape import command_property, command_value
 
 MOST_OF_A_KIND = 10  # GitHub shows no more per step
 
@@ -30,9 +31,4 @@ def _rule(report: GateReport, result: RuleResult) -> str:
 
 
 def _line(kind: str, title: str, message: str) -> str:
-    escaped = _escaped(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={escaped}::{_escaped(message)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{kind} title={command_property(title)}::{command_value(message)}"

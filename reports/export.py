@@ -12,6 +12,7 @@ import msgspec
 
 from metrics.requests import COLUMNS, Cell
 from reports import palette
+from reports.escape import csv_cell, json_document
 from reports.static import VEGA_LITE, drawable
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ PNG_SCALE = 2.0
 KEY_Y = -42  # of the key, above the plot and its axis title
 FONT = "sans-serif"
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(labelled: Iterable[tuple[str, Iterable[Sequence[Cell]]]]) -> Iterator[str]:
@@ -34,7 +34,7 @@ def csv_lines(labelled: Iterable[tuple[str, Iterable[Sequence[Cell]]]]) -> Itera
     yield _taken(out)
     for label, rows in labelled:
         for row in rows:
-            writer.writerow([_harmless(label), *map(_harmless, row)])
+            writer.writerow(map(csv_cell, [label, *row]))
             yield _taken(out)
 
 
@@ -45,17 +45,12 @@ def _taken(out: StringIO) -> str:
     return text
 
 
-def _harmless(cell: Cell) -> Cell:
-    """A server's text must not become a formula in a spreadsheet."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-
 def jsonl_lines(labelled: Iterable[tuple[str, Iterable[Sequence[Cell]]]]) -> Iterator[str]:
     """A JSON object per request, null for what is unknown."""
     encode = msgspec.json.Encoder().encode
     for label, rows in labelled:
         for row in rows:
-            yield encode({"run": label, **dict(zip(COLUMNS, row, strict=True))}).decode() + "\n"
+            yield json_document(encode({"run": label, **dict(zip(COLUMNS, row, strict=True))}).decode()) + "\n"
 
 
 def figures(page: PageData, kind: Literal["svg", "png"]) -> Iterator[tuple[str, bytes]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree as Xml
 
 from metrics.gate.defaults import LeftOut
 from metrics.gate.looks import RuleResult
 from metrics.gate.report import GateReport
 from reports import gate_words as words
-
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from reports.escape import xml
 
 
 def render_junit(report: GateReport) -> str:
@@ -46,7 +44,7 @@ def render_junit(report: GateReport) -> str:
 
 
 def _case(report: GateReport, result: RuleResult) -> Xml.Element:
-    case = Xml.Element("testcase", name=_clean(result.rule), classname="goodput.gate", time="0")
+    case = Xml.Element("testcase", name=xml(result.rule), classname="goodput.gate", time="0")
     numbers = {
         "metric": result.metric,
         "verdict": result.verdict,
@@ -58,23 +56,23 @@ def _case(report: GateReport, result: RuleResult) -> Xml.Element:
     told = _told(result)
     if report.verdict == "INVALID":
         message = "; ".join(f"{reason.code}: {reason.message}" for reason in report.invalid)
-        Xml.SubElement(case, "error", type="INVALID", message=_clean(message)).text = _clean(message)
+        Xml.SubElement(case, "error", type="INVALID", message=xml(message)).text = xml(message)
     elif result.warn and result.verdict != "PASS":
-        Xml.SubElement(case, "skipped", message=_clean(f"only a warning: {told}"))
+        Xml.SubElement(case, "skipped", message=xml(f"only a warning: {told}"))
     elif result.verdict == "FAIL":
-        Xml.SubElement(case, "failure", type="FAIL", message=_clean(told)).text = _clean(told)
+        Xml.SubElement(case, "failure", type="FAIL", message=xml(told)).text = xml(told)
     elif result.verdict == "INCONCLUSIVE":
         stops = report.on_inconclusive == "fail" and report.verdict == "INCONCLUSIVE"
         if stops:
-            Xml.SubElement(case, "failure", type="INCONCLUSIVE", message=_clean(told)).text = _clean(told)
+            Xml.SubElement(case, "failure", type="INCONCLUSIVE", message=xml(told)).text = xml(told)
         else:
-            Xml.SubElement(case, "skipped", message=_clean(told))
+            Xml.SubElement(case, "skipped", message=xml(told))
     return case
 
 
 def _left_out(rule: LeftOut) -> Xml.Element:
-    case = Xml.Element("testcase", name=_clean(rule.rule), classname="goodput.gate", time="0")
-    Xml.SubElement(case, "skipped", message=_clean(f"left out: {rule.why}"))
+    case = Xml.Element("testcase", name=xml(rule.rule), classname="goodput.gate", time="0")
+    Xml.SubElement(case, "skipped", message=xml(f"left out: {rule.why}"))
     return case
 
 
@@ -89,13 +87,8 @@ def _told(result: RuleResult) -> str:
 def _properties(parent: Xml.Element, values: dict[str, str]) -> None:
     properties = Xml.SubElement(parent, "properties")
     for name, value in values.items():
-        Xml.SubElement(properties, "property", name=name, value=_clean(value))
+        Xml.SubElement(properties, "property", name=name, value=xml(value))
 
 
 def _number(value: object) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
-
-
-def _clean(text: str) -> str:
-    """Without the characters that XML cannot hold."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

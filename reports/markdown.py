@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from metrics.gate.report import GateReport
 from reports import gate_words as words
-from reports.numbers import plural, printable
+from reports.escape import markdown, printable
+from reports.numbers import plural
 
 MOST_BYTES = 1 << 20  # GitHub drops a step's summary that is larger
 _CUT = "\n\n(cut: the whole report is in gate.json)\n"
@@ -13,10 +14,10 @@ _CUT = "\n\n(cut: the whole report is in gate.json)\n"
 def render_markdown(report: GateReport, most_bytes: int = MOST_BYTES) -> str:
     """Verdict, reasons, table of rules, cost; never longer than `most_bytes` in UTF-8."""
     mark = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️"}[report.verdict]
-    lines = [f"## {mark} goodput gate: {report.verdict}", "", _safe(report.sentence + words.outcome(report)), ""]
-    lines += [f"- **{reason.code}** ({reason.side}): {_safe(reason.message)}" for reason in report.invalid]
-    lines += [f"- warning: {_safe(warning)}" for warning in report.warnings]
-    lines += [f"- left out: {_safe(rule.rule)} ({_safe(rule.why)})" for rule in report.left_out]
+    lines = [f"## {mark} goodput gate: {report.verdict}", "", markdown(report.sentence + words.outcome(report)), ""]
+    lines += [f"- **{reason.code}** ({reason.side}): {markdown(reason.message)}" for reason in report.invalid]
+    lines += [f"- warning: {markdown(warning)}" for warning in report.warnings]
+    lines += [f"- left out: {markdown(rule.rule)} ({markdown(rule.why)})" for rule in report.left_out]
     lines += ["", "| rule | baseline | candidate | effect | interval | margin | verdict | by |"]
     lines += ["| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
     for result in report.rules:
@@ -32,8 +33,8 @@ def render_markdown(report: GateReport, most_bytes: int = MOST_BYTES) -> str:
             words.based_on(result),
         ]
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-    lines += ["", *(f"- {_safe(line)}" for line in report.advice), ""]
-    lines.append(f"{plural(len(report.pairs), 'pair')} of runs, {words.cost(report)}; {_safe(words.sides(report))}.")
+    lines += ["", *(f"- {markdown(line)}" for line in report.advice), ""]
+    lines.append(f"{plural(len(report.pairs), 'pair')} of runs, {words.cost(report)}; {markdown(words.sides(report))}.")
     return _capped("\n".join(lines) + "\n", most_bytes)
 
 
@@ -45,11 +46,4 @@ def _capped(text: str, most_bytes: int) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _safe(text: str) -> str:
-    """Text from elsewhere must not become markup."""
-    for character in "\\`*_<>[]|":
-        text = text.replace(character, f"\\{character}")
-    return printable(text)
+    return printable(text.replace("\n", " ")).replace("|", "\\|")

@@ -100,11 +100,6 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def printable(text: str) -> str:
-    """Text from elsewhere without control characters: a server's words must not steer a terminal."""
-    return "".join(c if c.isprintable() or c == THIN else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def compact(value: float | None) -> float | None:
     """A number for a chart: five significant digits are more than a screen can show; NaN becomes null."""
     if value is None or not math.isfinite(value):

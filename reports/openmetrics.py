@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from metrics.gate.report import GateReport
 from metrics.summary import Summary
+from reports.escape import metric_label
 
 _SCORE = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 3, "INVALID": 4}  # the exit codes
 _VERDICT = {"valid": 0, "warning": 1, "invalid": 2}
@@ -74,8 +75,4 @@ def _samples(name: str, purpose: str, found: Iterable[tuple[str, float]], of: st
 
 
 def _labels(**labels: str) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return "{" + ",".join(f'{name}="{metric_label(value)}"' for name, value in labels.items()) + "}"

@@ -22,6 +22,7 @@ from metrics.summary import Summary
 from metrics.sweep import Sweep
 from reports import palette, tables, words
 from reports.advice import Box
+from reports.escape import html_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -169,6 +170,7 @@ def environment() -> Environment:
         loader=PackageLoader("reports"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=html_text,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -181,14 +183,14 @@ def breakable(text: str) -> Markup:
     """Text that may break after a comma, as deployments need; escaped."""
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(piece) for piece in re.split(r"(?<=,)(?=\S)", text))
+    return Markup("<wbr>").join(escape(piece) for piece in re.split(r"(?<=,)(?=\S)", html_text(text)))
 
 
 def coded(text: str) -> Markup:
     """Text whose `backticks` become code elements; escaped."""
     from markupsafe import Markup, escape
 
-    pieces = text.split("`")
+    pieces = html_text(text).split("`")
     marked = (f"<code>{escape(piece)}</code>" if i % 2 else str(escape(piece)) for i, piece in enumerate(pieces))
     return Markup("".join(marked))
 

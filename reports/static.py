@@ -14,13 +14,17 @@ from typing import Any
 import msgspec
 
 from metrics.cachefolder import cache_folder
+from reports.escape import printable_lines
 
 VEGA_LITE = "6.4"
 _WHOLE = "\n/* whole */"  # a file that was cut off lacks it
 # The page names each chart to assistive technology itself; Vega's name for every mark would only be weight.
 _ARIA = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
-_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-_CONTROL_IN_JSON = re.compile(rb"\\u00[01]|\\[bf]|\xef\xbf[\xbe\xbf]")
+# What a drawing cannot hold, as its bytes in JSON: controls, line and paragraph separators, marks of direction.
+_CONTROL_IN_JSON = re.compile(
+    rb"\\u00[01]|\\[bf]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+    rb"|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]"
+)
 _ID = re.compile(r'(\bid="|url\(#)([A-Za-z][\w-]*)')
 
 
@@ -75,7 +79,7 @@ def svg(spec: dict[str, Any], *, width: int, ids: str) -> str:
 
 
 def drawable(spec: dict[str, Any]) -> dict[str, Any]:
-    """The specification without characters that no SVG can hold: at a label with one the renderer ends the process."""
+    """The specification without what no SVG or expression can hold: at some labels the renderer ends the process."""
     found: dict[str, Any] = _without_controls(spec) if _CONTROL_IN_JSON.search(msgspec.json.encode(spec)) else spec
     return found
 
@@ -85,7 +89,7 @@ def _without_controls(part: Any) -> Any:
         return {key: _without_controls(value) for key, value in part.items()}
     if isinstance(part, list | tuple):
         return [_without_controls(value) for value in part]
-    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", part) if isinstance(part, str) else part
+    return printable_lines(part) if isinstance(part, str) else part
 
 
 def _for_pointing(layer: dict[str, Any]) -> bool:

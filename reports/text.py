@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from metrics.bins import Bins
 from metrics.decision import Decision
@@ -11,10 +11,11 @@ from metrics.slo import Attainment
 from metrics.stats import Stat
 from metrics.summary import Summary
 from reports import sparks, tables, words
-from reports.numbers import NOTHING, THIN, count, percent, printable, rate, seconds, span, target
+from reports.escape import Shown, printable
+from reports.numbers import NOTHING, THIN, count, percent, rate, seconds, span, target
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderHook
     from rich.table import Table
     from rich.text import Text
 
@@ -34,12 +35,15 @@ SHORT = {
 
 
 def console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
-    """A console as reports want it: no guessing at what a number is, colours only where they show."""
+    """A console as reports want it: no guessing at what a number is, no markup in texts, colours where they show."""
     from rich.console import Console
 
-    made = Console(file=file, highlight=False, width=width)
+    made = Console(file=file, highlight=False, markup=False, emoji=False, width=width)
     fitting = min(max(made.width, NARROWEST), WIDEST)  # a terminal may say that it is 0 wide
-    return made if width or made.width == fitting else Console(file=file, highlight=False, width=fitting)
+    if not width and made.width != fitting:
+        return console(file, width=fitting)
+    made.push_render_hook(cast("RenderHook", Shown()))
+    return made
 
 
 def paragraph(text: str, console: Console, style: str = "") -> Text:

@@ -11,7 +11,8 @@ from metrics.gate.noise import NoiseFloor, Refusal
 from metrics.gate.report import GateReport
 from metrics.standing import metric_name
 from reports import gate_words as words
-from reports.numbers import NOTHING, change, digits, joined, percent, plural, printable, rate, seconds
+from reports.escape import printable
+from reports.numbers import NOTHING, change, digits, joined, percent, plural, rate, seconds
 from reports.text import paragraph
 from reports.words import of_slo as words_of_slo
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metrics.plan import Candidate, PlanReport
-from reports.numbers import NOTHING, THIN, count, digits, percent, printable, seconds
+from reports.escape import printable
+from reports.numbers import NOTHING, THIN, count, digits, percent, seconds
 from reports.text import paragraph
 from reports.words import arrangement
 

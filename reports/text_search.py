@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from metrics.goodput import GoodputEstimate, SweepGoodput
 from metrics.names import shared_options
 from metrics.search import SearchReport, SearchRow
-from reports.numbers import NOTHING, THIN, count, digits, percent, printable
+from reports.escape import printable
+from reports.numbers import NOTHING, THIN, count, digits, percent
 from reports.search_words import headline, labels, ranked
 from reports.text import paragraph
 from reports.words import of_slo

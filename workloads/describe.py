@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,7 +61,7 @@ def describe(trace: Trace) -> TraceInfo:
     """The figures of a trace with at least one row."""
     seconds = trace.arrival_ns / 1e9
     gaps = np.diff(seconds)
-    counts = {w: _counts(trace.arrival_ns, w) for w in WINDOWS_S}
+    windows = {w: _windows(trace.arrival_ns, w) for w in WINDOWS_S}
     return TraceInfo(
         name=trace.name,
         content_hash=trace.content_hash,
@@ -68,10 +69,10 @@ def describe(trace: Trace) -> TraceInfo:
         span_s=trace.span_s,
         mean_rate_per_s=trace.mean_rate_per_s,
         interarrival_cv=gap_cv(trace.arrival_ns),
-        idc={str(w): _dispersion(counts[w]) for w in WINDOWS_S},
+        idc={str(w): windows[w].dispersion for w in WINDOWS_S},
         # A trace shorter than the window lies inside it.
-        largest_window={str(w): int(counts[w].max()) if len(counts[w]) else len(trace) for w in WINDOWS_S},
-        empty_1s_windows_share=float(np.mean(counts[1] == 0)) if len(counts[1]) else None,
+        largest_window={str(w): int(windows[w].busy.max()) if windows[w].total else len(trace) for w in WINDOWS_S},
+        empty_1s_windows_share=1 - len(windows[1].busy) / windows[1].total if windows[1].total else None,
         longest_gap_s=float(gaps.max()) if len(gaps) else None,
         prompt_tokens=_tokens(trace.prompt_tokens),
         output_tokens=_tokens(trace.output_tokens),
@@ -94,17 +95,34 @@ def gap_cv(arrival_ns: NDArray[np.int64]) -> float | None:
 
 def dispersions(arrival_ns: NDArray[np.int64]) -> list[float | None]:
     """Variance / mean of the arrivals in windows of 1, 10 and 60 s."""
-    return [_dispersion(_counts(arrival_ns, w)) for w in WINDOWS_S]
+    return [_windows(arrival_ns, w).dispersion for w in WINDOWS_S]
 
 
-def _counts(arrival_ns: NDArray[np.int64], window_s: int) -> NDArray[np.int64]:
-    """Arrivals in each window from the first arrival on, without the last one: the trace covers it only partly."""
-    window_ns = window_s * 1_000_000_000
-    return np.bincount(arrival_ns // window_ns)[: int(arrival_ns[-1]) // window_ns]
+class _Windows(NamedTuple):
+    """Arrivals in those windows that have any, of so many: two rows centuries apart need no memory for what is between.
+
+    They begin at the first arrival; the last one is left out, because the trace covers it only partly.
+    """
+
+    busy: NDArray[np.int64]
+    total: int
+
+    @property
+    def dispersion(self) -> float | None:
+        """Variance / mean over all windows."""
+        if self.total < 2:
+            return None
+        mean = float(self.busy.sum()) / self.total
+        squares = float(((self.busy - mean) ** 2).sum()) + (self.total - len(self.busy)) * mean**2
+        return squares / self.total / mean
 
 
-def _dispersion(counts: NDArray[np.int64]) -> float | None:
-    return float(counts.var() / counts.mean()) if len(counts) > 1 else None
+def _windows(arrival_ns: NDArray[np.int64], window_s: int) -> _Windows:
+    window = arrival_ns // (window_s * 1_000_000_000)
+    total = int(window[-1])
+    inside = window[: np.searchsorted(window, total)]
+    begins = np.flatnonzero(np.diff(inside, prepend=-1))
+    return _Windows(np.diff(begins, append=len(inside)), total)
 
 
 def _tokens(values: NDArray[np.int32]) -> TokenInfo:

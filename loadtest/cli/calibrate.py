@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
+from loadtest.cli.output import say
 from loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def calibrate(**given: Any) -> None:
     else:
         _print_text(found)
     for path in written:
-        click.echo(f"written: {path}", err=True)
+        say(f"written: {path}", err=True)
     if out is not None and not models:
         raise UsageError(
             "what was fitted cannot be written: its model is not known",
@@ -140,19 +141,19 @@ def _print_json(found: Calibration) -> None:
 
 def _print_text(found: Calibration) -> None:
     for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     for fit in found.fits:
         prefill, decode = fit.profile.prefill, fit.profile.decode
-        click.echo(
+        say(
             f"{fit.model}, {fit.profile.hardware}, tp {fit.profile.tp}"
             + ("" if fit.prefill_points else ", not measured")
         )
-        click.echo(
+        say(
             f"  prefill  a {prefill.base_ms:.2f}  b {prefill.per_token_ms:.5f}  "
             f"h {prefill.per_token_over_2048_ms:.5f}  d {prefill.per_attended_ms:.3g} ms, {prefill.norm}-norm  "
             + _error(prefill.error_percent, fit.prefill_points)
         )
-        click.echo(
+        say(
             f"  decode   A {(decode.larger or decode).base_ms:.2f}"
             + (f" (alone {decode.base_ms:.2f})" if decode.larger else "")
             + f"  beta {decode.per_request_ms:.4f}  "
@@ -160,9 +161,9 @@ def _print_text(found: Calibration) -> None:
             f"cK {decode.per_context_token_ms:.4g} ms  " + _error(decode.error_percent, fit.decode_points)
         )
         if fit.mixed_error_percent is not None:
-            click.echo(f"  mixed    prompts among decodes, not fitted: off by {fit.mixed_error_percent:.1f} %")
+            say(f"  mixed    prompts among decodes, not fitted: off by {fit.mixed_error_percent:.1f} %")
         for bound in _bounds(fit):
-            click.echo(
+            say(
                 f"  {bound.what:<17} {bound.ms:8.1f} ms  bound by {bound.binding:<8}"
                 f" {bound.tflops:7.0f} TFLOP/s {bound.tflops_percent:4.0f} %"
                 f" {bound.tbytes_per_s:6.2f} TB/s {bound.tbytes_percent:4.0f} %"

@@ -9,6 +9,7 @@ import click
 
 from loadtest.cli import load_options, options
 from loadtest.cli.load_options import load_options as with_load_options
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -132,14 +133,14 @@ def _measured_sets(
 
     rate = load_options.default_rate(sides[0], given, slo)
     if rate is not None:
-        click.echo(f"rate: {rate:g}/s, 80 % of the first side's simulated goodput", err=True)
+        say(f"rate: {rate:g}/s, 80 % of the first side's simulated goodput", err=True)
     probe = Replay(
         load_options.workload_of(given, rate),
         slo,
         options.command_line(context),
         virtual=all(isinstance(side, VirtualSide) for side in sides),
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
-        say=load_options.say,
+        say=load_options.say_finding,
     )
     directory = create(given["out"]) if given["out"] else create_numbered(load_options.default_folder("comparisons"))
     runs: list[list[Run]] = [[] for _ in sides]
@@ -162,7 +163,7 @@ def _measure(side: Side, probe: Replay, number: int, folder: Path, pages: Sequen
         probed(load(folder))
         if (died := target.died()) is not None:  # what it did before is no figure of a server that can be chosen
             raise died
-    click.echo(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
+    say(f"run {number}  {side.label}  {sample.requests} requests  {sample.failed} failed", err=True)
 
 
 def _names(sides: Sequence[Side | StoredSide]) -> list[str]:

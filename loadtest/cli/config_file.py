@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from loadtest import config
+from loadtest.cli.output import say
 from loadtest.errors import UsageError
 
 _GAVE = "goodput.config_file"  # in a context's meta: (file, flags that it gave)
@@ -35,7 +36,7 @@ def tell(context: click.Context, path: Path) -> None:
     ]
     if flags and not context.resilient_parsing:
         context.meta[_GAVE] = (path, flags)
-        click.echo(f"goodput: {said(context)}", err=True)
+        say(f"goodput: {said(context)}", err=True)
 
 
 def said(context: click.Context) -> str:

@@ -9,6 +9,7 @@ import click
 
 from loadtest.cli import options
 from loadtest.cli.options import DURATION
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def demo(context: click.Context, /, **given: Any) -> int:
     for label, text in ARRANGEMENTS.items():
         run = _live(label, text, schedule, slo, directory / label, options.command_line(context))
         if run.info.state == "partial":
-            click.echo("goodput: stopped by the user", err=True)
+            say("goodput: stopped by the user", err=True)
             return ExitCode.INTERRUPTED
         runs.append((label, run))
     shown = _evaluate(runs, schedule, slo)
@@ -69,7 +70,7 @@ def _live(label: str, text: str, schedule: Schedule, slo: SLO, directory: Path, 
     from loadtest.demo import run_live
     from loadtest.deployment import Deployment
 
-    click.echo(f"{label}: {len(schedule)} requests in {schedule.duration_s:.0f} s over real sockets", err=True)
+    say(f"{label}: {len(schedule)} requests in {schedule.duration_s:.0f} s over real sockets", err=True)
     progress = ProgressLine(len(schedule), schedule.duration_s)
     try:
         return run_live(Deployment.parse(text), schedule, slo, directory, command, progress)
@@ -82,7 +83,7 @@ def _evaluate(runs: list[tuple[str, Run]], schedule: Schedule, slo: SLO) -> list
 
     shown = []
     for label, run in runs:
-        click.echo(f"{label}: goodput on the virtual clock", err=True)
+        say(f"{label}: goodput on the virtual clock", err=True)
         shown.append(evaluate(label, run, schedule, slo, _attempt_line()))
     return shown
 
@@ -119,7 +120,7 @@ def _publish(shown: list[Shown], slo: SLO, directory: Path, *, as_json: bool) ->
     else:
         output.print_decision(decision)
     if drawn:
-        click.echo(f"report: {directory / output.REPORT}", err=True)
+        say(f"report: {directory / output.REPORT}", err=True)
     return ExitCode.OK
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def dry_run(workload: Workload, given: dict[str, Any]) -> int:
     else:
         plan["reading"] = None if trace.reading is None else str(trace.reading)
         lines = [(key, value) for key, value in plan.items() if value not in (None, [], {}, 0)]
-        click.echo("\n".join(f"{key:<20} {_shown(msgspec.to_builtins(value))}" for key, value in lines))
+        say("\n".join(f"{key:<20} {_shown(msgspec.to_builtins(value))}" for key, value in lines))
     return ExitCode.OK
 
 

@@ -11,6 +11,7 @@ import click
 from loadtest.cli import config_file, gate_rules, load_options, options
 from loadtest.cli.load_options import load_options as with_load_options
 from loadtest.cli.options import RULE
+from loadtest.cli.output import say, say_commands
 from loadtest.errors import ExitCode, GoodputError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class GateCommand(options.Command):
         except (click.ClickException, GoodputError) as error:
             if not bisect:
                 raise
-            click.echo(f"goodput: {error.message}", err=True)
+            say(f"goodput: {error.message}", err=True)
             raise click.exceptions.Exit(SKIP) from None
 
 
@@ -107,7 +108,7 @@ def _bisect(judge: Callable[[], int]) -> int:
     except (GoodputError, MetricsError, WorkloadError) as error:
         if isinstance(error, GoodputError) and error.exit_code == ExitCode.INTERRUPTED:
             raise
-        click.echo(f"goodput: {error.message}", err=True)
+        say(f"goodput: {error.message}", err=True)
         return SKIP
     return code
 
@@ -173,7 +174,7 @@ def _probe(
     needed = not isinstance(candidate, StoredSide) and schedule is None
     rate = load_options.default_rate(baseline, given, slo) if needed else None
     if rate is not None:
-        click.echo(f"rate: {rate:g}/s, 80 % of the baseline's simulated goodput", err=True)
+        say(f"rate: {rate:g}/s, 80 % of the baseline's simulated goodput", err=True)
     workload = load_options.workload_of(given, rate)
     if given["metric"] == "goodput":
         return _search(workload, slo, command), None
@@ -183,7 +184,7 @@ def _probe(
         command,
         virtual=isinstance(baseline, VirtualSide) and isinstance(candidate, VirtualSide),
         warmup_share=WARMUP_SHARE if given["warmup"] is None else 0.0,
-        say=load_options.say,
+        say=load_options.say_finding,
         schedule=schedule,
     )
     return probe, workload.rate_per_s
@@ -218,7 +219,7 @@ def _told(name: str, number: int, sample: Sample) -> None:
     if "goodput" in sample.values:
         parts.append(f"goodput {sample.values['goodput']:.3g}/s")
     unsound = sample.unsound
-    click.echo("  ".join(parts + [f"INVALID {finding.code}" for finding in unsound[:1]]), err=True)
+    say("  ".join(parts + [f"INVALID {finding.code}" for finding in unsound[:1]]), err=True)
 
 
 def _judge(context: click.Context, pairs: Pairs, plan: Plan, rate: float | None) -> GateReport:
@@ -229,9 +230,7 @@ def _judge(context: click.Context, pairs: Pairs, plan: Plan, rate: float | None)
 
     least, most = (pairs.expected_minutes(plan.looks[at]) for at in (0, -1))
     if most:
-        click.echo(
-            f"cost: {least:.2g} to {most:.2g} server-minutes ({plan.looks[0]} to {plan.looks[-1]} pairs)", err=True
-        )
+        say(f"cost: {least:.2g} to {most:.2g} server-minutes ({plan.looks[0]} to {plan.looks[-1]} pairs)", err=True)
     report = run_gate(
         pairs,
         plan,
@@ -302,7 +301,7 @@ def _noise(given: dict[str, Any], baseline: Side | StoredSide, probe: Probe, rul
         output.print_json(floor)
     else:
         render_noise(floor, refusals(rules, floor), console())
-    click.echo(f"noise floor: {directory / NOISE}", err=True)
+    say(f"noise floor: {directory / NOISE}", err=True)
     return ExitCode.OK
 
 
@@ -320,9 +319,9 @@ def _publish(given: dict[str, Any], report: GateReport, directory: Path) -> int:
         output.print_json(report)
     else:
         render_gate(report, console())
-    click.echo(f"gate: {directory / GATE}", err=True)
+    say(f"gate: {directory / GATE}", err=True)
     if report.state == "partial":
-        click.echo("goodput: stopped by the user; a gate that was stopped decides nothing", err=True)
+        say("goodput: stopped by the user; a gate that was stopped decides nothing", err=True)
         return ExitCode.INTERRUPTED
     return bisect_code(report) if given["bisect"] else exit_code(report)
 
@@ -347,7 +346,7 @@ def _write_formats(given: dict[str, Any], report: GateReport) -> None:
     if given["summary"]:
         _write(given["summary"], render_markdown(report), append=True)
     if given["annotations"]:
-        click.echo(render_annotations(report), err=True, nl=False)
+        say_commands(render_annotations(report))
 
 
 def _write(path: Path, text: str, *, append: bool = False) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from loadtest.cli.output import say
 from loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def default_rules(slo: SLO | None, baseline: Side | StoredSide, probe: Probe) ->
 
     rules, left_out = defaults.default_rules(_max_tokens(baseline, probe), slo=slo is not None)
     for rule in left_out:
-        click.echo(f"left out: {rule.rule!r}: {rule.why}", err=True)
+        say(f"left out: {rule.rule!r}: {rule.why}", err=True)
     return rules, left_out
 
 

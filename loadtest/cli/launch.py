@@ -10,6 +10,7 @@ import click
 
 from loadtest import clock
 from loadtest.cli import options
+from loadtest.cli.output import say
 from loadtest.cli.run import run
 from loadtest.errors import ExitCode, UsageError
 
@@ -57,7 +58,7 @@ def _keep(file: Path, values: tuple[str, ...], given: dict[str, Any]) -> int:
         asked: list[int] = []  # a note, now that all is up: an exception out of a handler can be lost on its way
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _frame: asked.append(number))
-        click.echo(f"{target.facts.url} serves {target.facts.model}; Ctrl-C ends it")
+        say(f"{target.facts.url} serves {target.facts.model}; Ctrl-C ends it")
         while not asked:
             died = target.died()
             if died is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from loadtest.cli.options import DURATION, HEADER
+from loadtest.cli.output import say
 from loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ def patience_options(command: F) -> F:
     return command
 
 
-def say(finding: str) -> None:
+def say_finding(finding: str) -> None:
     """A word about the trace, on stderr."""
-    click.echo(f"goodput: {finding}", err=True)
+    say(f"goodput: {finding}", err=True)
 
 
 def settings_of(given: dict[str, Any], slo: SLO | None) -> LoadSettings:

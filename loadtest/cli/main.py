@@ -105,17 +105,17 @@ def check_installation() -> None:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    from reports.numbers import printable
+    from loadtest.cli.output import say
 
     code, name, message, hint = _described(error)
     message, hint = secrets.mask(message), secrets.mask(hint)
     if as_json:
         _print_json({"error": {"code": name, "message": message, "hint": hint}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(message, err=True)
+        say(message, err=True)
     elif message:
         lines = [f"goodput: {message}", *([f"         {hint}"] if hint else [])]
-        click.echo("\n".join(printable(line) for text in lines for line in text.split("\n")), err=True)
+        say("\n".join(lines), err=True)
     return code
 
 
@@ -160,7 +160,9 @@ def _is_user_error(error: BaseException) -> bool:
 def _print_json(document: dict[str, Any]) -> None:
     import msgspec
 
-    click.echo(msgspec.json.encode(document))
+    from reports.escape import json_document
+
+    click.echo(json_document(msgspec.json.encode(document).decode()).encode())
 
 
 if __name__ == "__main__":

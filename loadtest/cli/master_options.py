@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from loadtest.cli.options import DURATION
+from loadtest.cli.output import say
 from loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def with_master(settings: LoadSettings, given: dict[str, Any]) -> LoadSettings:
     words = ["goodput worker", "" if file is None else f"--master-host THIS-HOST --token-file {file}"]
     words += [f"--master-port {port}"] if port != PORT else []
     token = Token.read_or_make(file) if file is not None else None
-    click.echo(f"goodput: waiting for {settings.workers} workers: {' '.join(filter(None, words))}", err=True)
+    say(f"goodput: waiting for {settings.workers} workers: {' '.join(filter(None, words))}", err=True)
     return replace(settings, bind=(host, port), wait_s=given["wait"], token=token)
 
 

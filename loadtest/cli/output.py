@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.errors import UsageError
+from reports.escape import json_document, log, printable_lines
 
 if TYPE_CHECKING:
     from metrics.bins import Bins
@@ -24,22 +25,34 @@ if TYPE_CHECKING:
 SUMMARY, REPORT = "summary.json", "report.html"
 
 
+def say(text: object = "", *, err: bool = False) -> None:
+    """Lines on stdout or stderr; whatever is in them steers neither a terminal nor the CI that keeps its log."""
+    click.echo(log(printable_lines(str(text))), err=err)
+
+
+def say_commands(text: str) -> None:
+    """Workflow commands of ours for the CI whose step this is, on stderr."""
+    from loadtest import secrets
+
+    click.echo(secrets.mask(text).encode(), err=True, nl=False)
+
+
 def print_json(document: Any) -> None:
     """The one JSON document of a command on stdout."""
     import msgspec
 
     from loadtest import secrets
 
-    click.echo(msgspec.json.format(secrets.masked_json(document), indent=2))
+    click.echo(json_document(msgspec.json.format(secrets.masked_json(document), indent=2).decode()).encode())
 
 
 def print_columns(title: str, lines: Sequence[Sequence[str]]) -> None:
     """Rows of cells under a title on stdout: the first column to the left, the others to the right."""
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    click.echo(f"\n{title}")
+    say(f"\n{title}")
     for name, *cells in lines:
         columns = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        click.echo(f"  {name:<{widths[0]}}{columns}")
+        say(f"  {name:<{widths[0]}}{columns}")
 
 
 def print_summary(summary: Summary, bins: Bins | None = None) -> None:
@@ -147,5 +160,5 @@ def draw_page(path: Path, draw: Callable[[], str]) -> bool:
         why = told(error)
     else:
         return True
-    click.echo(f"goodput: {path} could not be drawn: {why}\n         the results beside it are whole", err=True)
+    say(f"goodput: {path} could not be drawn: {why}\n         the results beside it are whole", err=True)
     return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def plan(context: click.Context, /, **given: Any) -> int:
         else:
             render_plan(report, console())
         for line in emitted:
-            click.echo(line, err=True)
+            say(line, err=True)
     return ExitCode.OK
 
 
@@ -111,7 +112,7 @@ def _planner(given: dict[str, Any]) -> Planner:
         parse_objective(given["slo"]),
         relaxed=given["relaxed"],
         prices=prices_of(given["gpu_hour_usd"], kinds),
-        on_step=lambda text: click.echo(text, err=True),
+        on_step=lambda text: say(text, err=True),
     )
 
 

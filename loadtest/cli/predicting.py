@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from loadtest.cli.output import say
 
 if TYPE_CHECKING:
     from metrics.prediction import Beside, Prediction
@@ -36,7 +36,7 @@ def print_beside(summary: Summary, predicted: Prediction | None) -> None:
     lines = [["", "measured", "predicted", "error"], *(_cells(line) for line in beside(summary, predicted))]
     print_columns(f"predicted by {predicted.source}", lines)
     for note in predicted.notes:
-        click.echo(f"  {note}")
+        say(f"  {note}")
 
 
 def _cells(line: Beside) -> list[str]:

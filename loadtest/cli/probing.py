@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+from loadtest.cli.output import say
 
 if TYPE_CHECKING:
     from metrics.probes import Comparison
@@ -39,7 +39,7 @@ def _finish(probe: Any, run: Run, directory: Path) -> list[Comparison]:
     sampled = probe.stop(min(zeros, default=0))
     probes.save(directory, sampled)
     for pool in sampled.silent:
-        click.echo(f"goodput: the metrics page of {pool!r} told nothing that is known; see {directory / LOG}", err=True)
+        say(f"goodput: the metrics page of {pool!r} told nothing that is known; see {directory / LOG}", err=True)
     table = probes.compare(run, sampled)
     write_json(directory / TABLE, table)
     return table

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _merge(runs: tuple[Path, ...], sources: tuple[Path, ...]) -> None:
     if sources:
         merged = merge_journals(runs[0], sources)
         again = f", {merged.known} of which the run had already and counts once" if merged.known else ""
-        click.echo(f"goodput: {merged.told} requests merged{again}", err=True)
+        say(f"goodput: {merged.told} requests merged{again}", err=True)
 
 
 class _Loaded:
@@ -157,18 +158,21 @@ def _as_text(loaded: _Loaded) -> str:
     from io import StringIO
 
     from metrics.bins import bins
+    from reports.escape import log
     from reports.text import console, render_text
 
     out = StringIO()
     for run, summary in zip(loaded.runs, loaded.summaries, strict=True):
         render_text(summary, console(out, width=80), bins(run, loaded.slo))
-    return out.getvalue()
+    return log(out.getvalue())
 
 
 def _as_json(document: Any) -> str:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    from reports.escape import json_document
+
+    return json_document(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
 
 
 def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
@@ -180,7 +184,7 @@ def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
     if refresh is not None:
         for folder, summary in zip(refresh.paths, refresh.summaries, strict=True):
             output.write_summary(folder, summary)
-    click.echo(path)
+    say(path)
     return ExitCode.OK
 
 
@@ -195,7 +199,7 @@ def _figures(page: PageData, kind: Any, folder: Path) -> int:
         write_atomically(folder / name, content)
         written.append(folder / name)
     for path in written:
-        click.echo(path)
+        say(path)
     return ExitCode.OK
 
 

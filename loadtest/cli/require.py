@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -64,5 +63,5 @@ def told(results: Sequence[RuleResult]) -> int:
     for result in results:
         if result.verdict != "PASS" and not result.warn:
             what = "is missed" if result.verdict == "FAIL" else "cannot be decided by this run: make it longer"
-            click.echo(f"goodput: {result.rule} {what}", err=True)
+            say(f"goodput: {result.rule} {what}", err=True)
     return {"FAIL": ExitCode.FAILED, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}.get(verdict, ExitCode.OK)

@@ -11,6 +11,7 @@ import click
 from loadtest.cli import master_options, options, require, workload_options
 from loadtest.cli.load_options import body_options, patience_options, patient_sender
 from loadtest.cli.options import DURATION, HEADER, RULE, TAG
+from loadtest.cli.output import say
 from loadtest.cli.predicting import foretell, print_beside
 from loadtest.cli.probing import print_table, probing
 from loadtest.cli.worker_table import print_workers
@@ -236,9 +237,9 @@ def _measure(
         print_table(table)
         print_beside(summary, predicted)
     if drawn:
-        click.echo(f"report: {directory / output.REPORT}", err=True)
+        say(f"report: {directory / output.REPORT}", err=True)
     if why:
-        click.echo(why, err=True)
+        say(why, err=True)
     return code or require.told(required)
 
 
@@ -253,7 +254,7 @@ def _template_tokens(target: Target) -> int:
 def _say_findings(workload: Workload, trace: Trace) -> None:
     """What is suspicious about the trace, before the first request leaves."""
     for finding in workload.findings(trace):
-        click.echo(f"goodput: {finding}", err=True)
+        say(f"goodput: {finding}", err=True)
 
 
 def _fitted(target: Target, workload: Workload, trace: Trace) -> Trace:
@@ -315,7 +316,7 @@ def _page(name: str, seen: list[RunView]) -> str:
 def _ending(summary: Summary, died: TargetError | None) -> tuple[int, str]:
     """The exit code that the run amounts to, and one sentence for stderr when it is not well."""
     from metrics.runinfo import DISK_FULL, FAULT, STOPPED_BY_USER
-    from reports.numbers import printable
+    from reports.escape import printable
 
     if summary.run.state == "partial":
         code = ExitCode.INTERRUPTED if summary.run.stop_reason == STOPPED_BY_USER else ExitCode.FAILED

@@ -13,6 +13,7 @@ import click
 from loadtest.cli import options
 from loadtest.cli.load_options import body_options, patience_options
 from loadtest.cli.options import HEADER
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _tell(label: str, attempt: Attempt, estimate: float) -> None:
     line = f"{label}: {attempt.purpose} {attempt.rate_per_s:.3g}/s  {share:.1%} good{cut}  estimate {estimate:.3g}/s"
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[2K")
-    click.echo(line, err=True)
+    say(line, err=True)
 
 
 def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> int:
@@ -257,13 +258,13 @@ def _publish(given: dict[str, Any], report: SearchReport, directory: Path) -> in
         output.print_json(report)
     else:
         render_search(report, console())
-    click.echo(f"search: {directory}", err=True)
+    say(f"search: {directory}", err=True)
     if report.state == "partial":
-        click.echo(f"goodput: stopped by the user; go on with --resume {directory}", err=True)
+        say(f"goodput: stopped by the user; go on with --resume {directory}", err=True)
         return ExitCode.INTERRUPTED
     unsound = sorted({code for row in report.rows for code in row.unsound})
     if unsound:
-        click.echo(f"goodput: the measurement is invalid: {', '.join(unsound)}", err=True)
+        say(f"goodput: the measurement is invalid: {', '.join(unsound)}", err=True)
         return ExitCode.INVALID
     return ExitCode.OK
 
@@ -296,7 +297,7 @@ def _suggest(given: dict[str, Any]) -> int:
 
         output.print_json(SuggestionDocument(**msgspec.structs.asdict(found)))
     else:
-        click.echo(_suggestion_text(found))
+        say(_suggestion_text(found))
     return ExitCode.OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from loadtest.cli import options
+from loadtest.cli.output import say
 
 _EXAMPLE_TOKENS = 16
 _LOOK_EVERY_S = 0.1
@@ -38,12 +39,12 @@ def serve(deployment: str, host: str, port: int, as_json: bool) -> None:
         argv, log = command(str(parsed), host=host, port=port), folder / "server.log"
         with Server(argv, log=log, ready_timeout_s=ready_timeout_s(parsed.backend)) as server:
             model = str(server.ready["model"])
-            click.echo(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))
+            say(_as_json(server.url, model, str(parsed)) if as_json else _as_text(server.url, model))
             while not asked and server.exit_status is None:
                 clock.sleep(_LOOK_EVERY_S)
             if not asked:
                 raise server.died()
-            click.echo("stopped", err=True)
+            say("stopped", err=True)
 
 
 def _require_servable(backend: str, text: str) -> None:

@@ -10,15 +10,23 @@ import codecs
 import errno
 import io
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from loadtest import secrets
+from reports.escape import GONE, log
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
+
+# Control characters but line end and tab, and marks that turn the direction of writing; in the group what we draw with.
+_STEERING = re.compile(
+    r"(\x1b\[\d*(?:;\d+)*m|\x1b\[[12]?[AK]|\r)"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 
 READABLE = "goodput-readable"  # an error handler of codecs
 _ASCII = "goodput_ascii"
@@ -87,19 +95,36 @@ class Outlet(io.FileIO):
 
 
 class _Masked(io.TextIOWrapper):
-    """Text without the secrets of this process."""
+    """Text without the secrets of this process, and without what steers a terminal or a CI.
+
+    Our own colours and rewritten lines pass where somebody sees them; our workflow commands are written as bytes.
+    """
+
+    drawn = False  # whether colours and movements are wanted
+    _inside = False  # a line that was begun
 
     def write(self, text: str, /) -> int:
-        """All of it; what is held is masked."""
-        super().write(secrets.mask(text))
+        """All of it; what is held is masked, what steers is replaced."""
+        shown = secrets.mask(text)
+        if not shown.isprintable():
+            shown = _STEERING.sub(self._passed, shown)
+        shown = log(shown) if not self._inside else log(f".{shown}")[1:]
+        super().write(shown)
+        if text:
+            self._inside = not text.endswith("\n")
         return len(text)
+
+    def _passed(self, found: re.Match[str]) -> str:
+        return found[0] if self.drawn and found[1] else GONE
 
 
 def text_stream(outlet: Outlet, encoding: str, *, line_buffering: bool = False) -> TextIO:
     """Text to a descriptor; click would write UTF-8 to a stream that calls itself ASCII, so none does."""
     encoding = _ASCII if codecs.lookup(encoding).name == "ascii" else encoding
     buffer = io.BufferedWriter(outlet)
-    return _Masked(buffer, encoding=encoding, errors=READABLE, line_buffering=line_buffering)
+    stream = _Masked(buffer, encoding=encoding, errors=READABLE, line_buffering=line_buffering)
+    stream.drawn = outlet.isatty() or any(map(os.environ.get, ("FORCE_COLOR", "TTY_COMPATIBLE")))
+    return stream
 
 
 def _opened(stream: TextIO | None, descriptor: int) -> tuple[TextIO, Outlet]:

@@ -9,6 +9,7 @@ import click
 
 from loadtest.cli import options
 from loadtest.cli.options import DURATION
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode
 
 
@@ -49,5 +50,5 @@ def worker(master_host: str, master_port: int, wait: float, out: Path, token_fil
     if json:
         output.print_json({"journal": str(folder)})
     else:
-        click.echo(f"delivered; the journal is also in {folder}")
+        say(f"delivered; the journal is also in {folder}")
     return ExitCode.OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from loadtest.cli.output import say
 
 if TYPE_CHECKING:
     from metrics.rundir import Run
@@ -34,4 +34,4 @@ def worker_lines(run: Run) -> list[str]:
 def print_workers(run: Run) -> None:
     """The lines on stdout."""
     for line in worker_lines(run):
-        click.echo(line)
+        say(line)

@@ -14,6 +14,7 @@ import pytest
 from loadtest.cli import output, streams
 from loadtest.cli.main import run
 from loadtest.errors import ExitCode
+from metrics.errors import MetricsError
 
 SAME = "emulated:chunked,model=demo-8b"
 LOAD = ["--virtual", "--slo", "ttft=500ms,tpot=20ms", "--rate", "4", "--requests", "30"]
@@ -170,7 +171,7 @@ def test_output_that_cannot_be_written_is_no_bug(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").touch()
     assert ExitCode.USAGE == run(["trace", "info", "azure-conv", "--html", str(tmp_path / "file" / "x.html")])
     assert "Not a directory" in capsys.readouterr().err
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(MetricsError, match="Not a directory"):
         output.write_page(tmp_path / "file" / "x.html", "")
 
 

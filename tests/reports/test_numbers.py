@@ -66,9 +66,3 @@ def test_a_span_names_its_unit_once() -> None:
     """`28.4 to 28.9 ms`, but both units where they differ."""
     assert "28.4 to 28.9 ms" == numbers.span(0.0284, 0.0289).replace(numbers.THIN, " ")
     assert "900 ms to 1.20 s" == numbers.span(0.9, 1.2).replace(numbers.THIN, " ")
-
-
-def test_control_characters_do_not_reach_a_terminal() -> None:
-    """A server's error text cannot move the cursor or set the title."""
-    assert "\x1b" not in numbers.printable("oops \x1b]0;owned\x07\r\n")
-    assert "naïve 文字" == numbers.printable("naïve 文字")

@@ -107,42 +107,42 @@ def test_the_page_reads_without_script(demo_html: str) -> None:
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\"'"
 
 
-def evil_pages() -> dict[str, PageData]:
-    """Every kind of page with markup wherever text comes from a file, a server or a user."""
+def evil_pages(evil: str = EVIL) -> dict[str, PageData]:
+    """Every kind of page with this text wherever text comes from a file, a server or a user."""
     run = samples.run(requests=40, failures=0.3)
-    run.table.errors[0] = EVIL
+    run.table.errors[0] = evil
     for name in ("trace_name", "model", "name", "deployment", "endpoint", "target_url", "salt"):
-        setattr(run.info, name, EVIL)
-    run.info.warnings, run.info.tags, run.info.server = [EVIL], {EVIL: EVIL}, {EVIL: EVIL}
+        setattr(run.info, name, evil)
+    run.info.warnings, run.info.tags, run.info.server = [evil], {evil: evil}, {evil: evil}
     probed = ServerView(
-        [PoolLine(EVIL, "waiting", [0.0, 1.0], [0.0, 1.0])],
-        [ProbeLine(quantity=EVIL, unit="", client=1.0, servers={EVIL: 2.0})],
+        [PoolLine(evil, "waiting", [0.0, 1.0], [0.0, 1.0])],
+        [ProbeLine(quantity=evil, unit="", client=1.0, servers={evil: 2.0})],
     )
-    view = RunView(label=EVIL, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS), server=probed)
+    view = RunView(label=evil, summary=summarise(run, samples.TARGETS), bins=bins(run, samples.TARGETS), server=probed)
     found, plan, comparison = samples.search_page().search, samples.plan_page().plan, samples.comparison_page()
     gate = gate_report("FAIL")
     assert found is not None
     assert plan is not None
     assert comparison.comparison is not None
     change = msgspec.structs.replace
-    rows = [change(row, label=f"{EVIL}{i}", deployment=EVIL, binding=EVIL) for i, row in enumerate(found.rows)]
-    sides = [change(side, label=f"{EVIL}{i}") for i, side in enumerate(comparison.comparison.sides)]
-    contrasts = [change(c, label=f"{EVIL}1") for c in comparison.comparison.contrasts]
-    facts = change(gate.baseline, label=EVIL, deployment=EVIL, model=EVIL)
+    rows = [change(row, label=f"{evil}{i}", deployment=evil, binding=evil) for i, row in enumerate(found.rows)]
+    sides = [change(side, label=f"{evil}{i}") for i, side in enumerate(comparison.comparison.sides)]
+    contrasts = [change(c, label=f"{evil}1") for c in comparison.comparison.contrasts]
+    facts = change(gate.baseline, label=evil, deployment=evil, model=evil)
     designs = [
-        change(row, slo=EVIL, candidates=[change(c, arrangement=EVIL, deployment=EVIL) for c in row.candidates])
+        change(row, slo=evil, candidates=[change(c, arrangement=evil, deployment=evil) for c in row.candidates])
         for row in plan.rows
     ]
     return {
-        "run": pages.runs_page(EVIL, [view]),
-        "search": pages.search_page(change(found, rows=rows, trace=EVIL, slo=EVIL, warnings=[EVIL], command=[EVIL])),
+        "run": pages.runs_page(evil, [view]),
+        "search": pages.search_page(change(found, rows=rows, trace=evil, slo=evil, warnings=[evil], command=[evil])),
         "comparison": pages.comparison_page(
-            change(comparison.comparison, sides=sides, contrasts=contrasts, sentence=EVIL, trace=EVIL), [view]
+            change(comparison.comparison, sides=sides, contrasts=contrasts, sentence=evil, trace=evil), [view]
         ),
         "gate": pages.gate_page(
-            change(gate, sentence=EVIL, baseline=facts, trace=EVIL, warnings=[EVIL], versions={EVIL: EVIL})
+            change(gate, sentence=evil, baseline=facts, trace=evil, warnings=[evil], versions={evil: evil})
         ),
-        "plan": pages.plan_page(change(plan, rows=designs, trace=EVIL, model=EVIL, warnings=[EVIL])),
+        "plan": pages.plan_page(change(plan, rows=designs, trace=evil, model=evil, warnings=[evil])),
     }
 
 

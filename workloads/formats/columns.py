@@ -9,12 +9,11 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from workloads.errors import WorkloadError
 from workloads.formats.delimited import Table
-from workloads.formats.rows import MAX_TOKENS, Reject, whole
+from workloads.formats.rows import whole, whole_value
 from workloads.formats.times import UNITS_NS, Times
 from workloads.reading import Decided
 
@@ -164,19 +163,13 @@ def found_at(row: Any, path: str) -> Any:
 
 def count(value: Any) -> int:
     """A token count as JSON writers put it: a whole number, or the same as text."""
-    if isinstance(value, str):
-        return whole(value)
-    if type(value) is Decimal and abs(value) <= MAX_TOKENS and value == int(value):
-        value = int(value)
-    if type(value) is not int:  # not a bool either
-        raise Reject("number")
-    return value
+    return whole(value) if isinstance(value, str) else whole_value(value)
 
 
 def _item(row: Any, key: str) -> Any:
     if isinstance(row, dict):
         return row.get(key)
-    if isinstance(row, list) and key.isdigit() and int(key) < len(row):
+    if isinstance(row, list) and key.isdecimal() and len(key) < 10 and int(key) < len(row):
         return row[int(key)]
     return None
 
@@ -188,7 +181,7 @@ def _named_unit(name: str) -> str | None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise _bad(f"block={text} is no number of tokens")
     return int(text)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from workloads.formats.rows import MAX_TOKENS, Reject, RowSink
+from workloads.formats.rows import Reject, RowSink, whole_value
 from workloads.formats.times import Times
 from workloads.formats.timestamp import Unreadable
 
@@ -50,24 +50,16 @@ def read_lines(body: Iterable[tuple[int, str]], times: Times, sink: RowSink, *, 
             sink.add(
                 line,
                 times.nanoseconds(row["timestamp"]),
-                _whole(row["input_length"]),
-                _whole(row["output_length"]),
+                whole_value(row["input_length"]),
+                whole_value(row["output_length"]),
                 session=session,
-                turn=_whole(row["turn"]) if qwen and "turn" in row else -1,
+                turn=whole_value(row["turn"]) if qwen and "turn" in row else -1,
                 blocks=blocks_of(row.get("hash_ids")),
             )
         except Unreadable as error:
             sink.untimed(line, error)
         except Reject as reason:
             sink.reject(line, str(reason))
-
-
-def _whole(value: Any) -> int:
-    if type(value) is Decimal and abs(value) <= MAX_TOKENS and value == int(value):
-        value = int(value)
-    if type(value) is not int:  # not a bool either
-        raise Reject("number")
-    return value
 
 
 def blocks_of(value: Any) -> Sequence[int]:
@@ -82,6 +74,6 @@ def blocks_of(value: Any) -> Sequence[int]:
 
 def _session(row: dict[str, Any], chats: dict[int, int]) -> int:
     """The first chat of the conversation a turn belongs to (its parents come before it in the file)."""
-    chat, parent = _whole(row["chat_id"]), _whole(row.get("parent_chat_id", -1))
+    chat, parent = whole_value(row["chat_id"]), whole_value(row.get("parent_chat_id", -1))
     chats[chat] = chats.get(parent, parent) if parent >= 0 else chat
     return chats[chat]

@@ -20,7 +20,10 @@ class Names(dict[str, int]):
 
 def slo_class(text: str, names: Names) -> int:
     """An SLO class: a number from 0 to 255 as it is, a name by first appearance; more of them are rejected."""
-    number = int(text) if text.isascii() and text.isdigit() and not names else names.number(text)
+    is_number = text.isascii() and text.isdigit() and not names
+    if is_number and len(text) > 9:
+        raise Reject("slo_class")
+    number = int(text) if is_number else names.number(text)
     if number > MAX_CLASS:
         raise Reject("slo_class")
     return number

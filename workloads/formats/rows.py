@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,8 @@ ZeroTokens = Literal["drop", "clamp"]
 MAX_TOKENS = 2**31 - 1
 _ABSENT = {"session": -1, "turn": -1, "slo_class": 0}
 UNSORTED = "unsorted: rows were out of order and have been sorted by time"
-_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+_LARGEST = {"session": 2**63 - 1, "turn": MAX_TOKENS}  # that their columns hold
+_WHOLE = re.compile(r"([+-]?[0-9]{1,40})(?:\.0*)?")  # no more digits than are read in no time
 
 
 class Reject(Exception):
@@ -31,12 +33,23 @@ class Reject(Exception):
 
 def whole(text: str) -> int:
     """A token count as CSV writers print it: `1500`, ` 20 `, `1500.0`; anything else is rejected as `number`."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= 40:
         return int(text)
     match = _WHOLE.fullmatch(text.strip())
     if match is None:
         raise Reject("number")
     return int(match[1])
+
+
+def whole_value(value: Any) -> int:
+    """A count of a JSON document, whose decimals were read as Decimal; anything but a whole number is rejected."""
+    if type(value) is Decimal:
+        # As written, before any arithmetic: 1e99999999 has no value that could be computed.
+        small = value.is_finite() and value.adjusted() < 20
+        value = int(value) if small and value == value.to_integral_value() else None
+    if type(value) is not int:  # not a bool either
+        raise Reject("number")
+    return value
 
 
 def _ordered(values: NDArray[Any], order: NDArray[np.int64] | None) -> NDArray[Any]:
@@ -74,6 +87,8 @@ class RowSink:
     ) -> None:
         """Keep a row, unless its counts cannot be sent (raises Reject)."""
         if abs(prompt) > MAX_TOKENS or abs(output) > MAX_TOKENS:
+            raise Reject("number")
+        if abs(session) > _LARGEST["session"] or abs(turn) > _LARGEST["turn"]:
             raise Reject("number")
         if prompt < self._least:
             raise Reject("prompt_tokens<1")

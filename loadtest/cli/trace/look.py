@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options, workload_options
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def info(source: str, html: Path | None, **given: Any) -> int:
 
         output.print_json(TraceInfoDocument(**msgspec.structs.asdict(found)))
     else:
-        click.echo("\n".join(_lines(_figures(found))))
+        say("\n".join(_lines(_figures(found))))
     if given["plot"]:
         from reports.trace import plot_text
 
-        click.echo("\n" + plot_text(_view(trace, found)), err=given["json"])
+        say("\n" + plot_text(_view(trace, found)), err=given["json"])
     if html is not None:
-        click.echo(f"plot: {html}", err=True)
+        say(f"plot: {html}", err=True)
     return ExitCode.OK
 
 
@@ -76,11 +77,11 @@ def lint(source: str, context: int | None, lines: int, **given: Any) -> int:
     if given["json"]:
         output.print_json(TraceLint(trace=trace.name, rows=len(trace), findings=findings, rejected=rejected))
     else:
-        click.echo(f"{trace.name}: {len(trace)} rows, {'nothing suspicious' if not findings else ''}".rstrip(", "))
+        say(f"{trace.name}: {len(trace)} rows, {'nothing suspicious' if not findings else ''}".rstrip(", "))
         for finding in findings:
-            click.echo(f"{finding.level:<8} {finding}")
+            say(f"{finding.level:<8} {finding}")
         for row in rejected:
-            click.echo(f"rejected line {row.line}: {row.reason}")
+            say(f"rejected line {row.line}: {row.reason}")
     return ExitCode.FAILED if any(found.level == "error" for found in findings) else ExitCode.OK
 
 

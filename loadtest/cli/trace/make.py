@@ -9,6 +9,7 @@ import click
 
 from loadtest.cli import options, workload_options
 from loadtest.cli.options import DURATION
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def fit(source: str, out: Path, name: str | None, **given: Any) -> int:
 
         output.print_json(FittedTrace(model=str(out), warnings=list(found.warnings), quality=found.quality))
     elif found.quality is not None:
-        click.echo("\n".join([*_quality(found.quality), *found.warnings]))
+        say("\n".join([*_quality(found.quality), *found.warnings]))
     return ExitCode.OK
 
 
@@ -166,14 +167,14 @@ def _write(trace: Trace, out: Path, given: dict[str, Any]) -> int:
         output.print_json(written)
     else:
         told = {key: value for key, value in msgspec.structs.asdict(written).items() if key != "schema"}
-        click.echo("\n".join(f"{key:<14} {value}" for key, value in told.items() if value not in ({}, [])))
+        say("\n".join(f"{key:<14} {value}" for key, value in told.items() if value not in ({}, [])))
     return ExitCode.OK
 
 
 def _write_bytes(out: Path, content: bytes) -> None:
     _make_room(out)
     out.write_bytes(content)
-    click.echo(f"wrote {out}", err=True)
+    say(f"wrote {out}", err=True)
 
 
 def _make_room(out: Path) -> None:

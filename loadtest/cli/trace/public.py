@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loadtest.cli import options
+from loadtest.cli.output import say
 from loadtest.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ def list_(json: bool) -> int:
         built_in = [BuiltIn(name, builtin(name).source) for name in BUILTIN]
         output.print_json(TraceList(built_in=built_in, public=public))
         return ExitCode.OK
-    click.echo("Built in, ready to use:")
+    say("Built in, ready to use:")
     for name in BUILTIN:
-        click.echo(f"  {name:<24}{builtin(name).source.partition(';')[0]}")
-    click.echo("\nPublic, `goodput trace fetch NAME` brings one (* is here already):")
+        say(f"  {name:<24}{builtin(name).source.partition(';')[0]}")
+    say("\nPublic, `goodput trace fetch NAME` brings one (* is here already):")
     for entry in catalog.entries():
         rows = f"{entry.rows:,} rows, " if entry.rows else ""
         pinned = "" if entry.sha256 else ", no hash"
-        click.echo(f"{'*' if here[entry.name] else ' '} {entry.name:<24}{entry.about} ({rows}{entry.licence}{pinned})")
+        say(f"{'*' if here[entry.name] else ' '} {entry.name:<24}{entry.about} ({rows}{entry.licence}{pinned})")
     return ExitCode.OK
 
 
@@ -77,9 +78,9 @@ def fetch(name: str, url: str, unverified: bool, json: bool) -> int:
         output.print_json(FetchedTrace(**known))
         return ExitCode.OK
     for key, value in known.items():
-        click.echo(f"{key:<9} {value}")
+        say(f"{key:<9} {value}")
     if entry.sha256 is None:
-        click.echo("note: the catalogue has no hash for this file; the one above was noted for next time", err=True)
+        say("note: the catalogue has no hash for this file; the one above was noted for next time", err=True)
     return ExitCode.OK
 
 
@@ -101,6 +102,6 @@ def _progress() -> Any:
         if step > told[0]:
             told[0] = step
             whole = f" of {expected / 1e6:.1f}" if expected else ""
-            click.echo(f"{got / 1e6:.1f}{whole} MB", err=True)
+            say(f"{got / 1e6:.1f}{whole} MB", err=True)
 
     return on_bytes
