@@ -149,13 +149,14 @@ def draw_page(path: Path, draw: Callable[[], str]) -> bool:
     A page is only a view: what stops it is said, and neither loses the results nor decides how the command ends.
     """
     from loadtest.cli.bug import told
+    from metrics.errors import MetricsError
 
     try:
         write_page(path, draw())
     except (KeyboardInterrupt, SystemExit):
         raise
-    except OSError as error:
-        why = error.strerror or str(error)
+    except MetricsError as error:  # the disk
+        why = error.message
     except BaseException as error:
         why = told(error)
     else:
