@@ -157,6 +157,8 @@ def draw_page(path: Path, draw: Callable[[], str]) -> bool:
         raise
     except MetricsError as error:  # the disk
         why = error.message
+    except OSError as error:
+        why = error.strerror or str(error)
     except BaseException as error:
         why = told(error)
     else:
