@@ -53,8 +53,8 @@ HOSTILE = {
     "bidi": "abc\u202efed\u202c\u2066\u200f\u2028\u2029",
     "nul": "a\x00b",
     "surrogate": "a\ud83db\udc80",
-    "long": "word " * 20_000,
-    "longest": "x" * 100_000,
+    "long": "word " * 2_000,
+    "longest": "x" * 20_000,
 }
 STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
