@@ -297,7 +297,11 @@ def test_openmetrics_of_runs(text: str) -> None:
 
 
 def test_file_names() -> None:
-    """Figures are named by us, run folders by their time and kind."""
+    """Figures are named by us, run folders by their time; with Locust also by the trace."""
+    from loadtest.swarm.session import default_directory
+
+    for text in HOSTILE.values():
+        assert re.fullmatch(r"runs/[\d-]+T[\d-]+_[\w.-]{0,60}_locust", default_directory(text.replace("\0", "")))
     page = evil_pages("../x")["run"]
     from reports.sections import sections
 
