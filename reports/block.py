@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metrics.stats import Stat
 from metrics.summary import Summary
+from reports.escape import log
 
 WIDTH = 72
 LATENCIES = {
@@ -38,7 +39,7 @@ def render_block(summary: Summary) -> str:
     ):
         if value is not None:
             lines.append(_line(name, f"{value:.2f}"))
-    return "\n".join([*lines, "=" * WIDTH, ""])
+    return log("\n".join([*lines, "=" * WIDTH, ""]))
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:

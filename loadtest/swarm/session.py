@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ class Session:
             directory = (
                 rundir.create(Path(options.out))
                 if options.out
-                else rundir.create_numbered(Path(_default_directory(trace.name)))
+                else rundir.create_numbered(Path(default_directory(trace.name)))
             )
             info, told = planned_info(target, schedule), workload.facts(trace)
             info = msgspec.structs.replace(
@@ -95,5 +96,7 @@ def _exit_code(table: RecordTable, *, interrupted: bool) -> ExitCode:
     return ExitCode.OK if (outcome == Outcome.OK).any() else ExitCode.TARGET
 
 
-def _default_directory(trace: str) -> str:
-    return f"runs/{clock.utc_now():%Y-%m-%dT%H-%M-%S}_{Path(trace).stem}_locust"
+def default_directory(trace: str) -> str:
+    """Where a test of this trace is kept: the time, and of the trace's name what any file name may hold."""
+    stem = re.sub(r"[^\w.-]+", "-", Path(trace).stem)[:60]
+    return f"runs/{clock.utc_now():%Y-%m-%dT%H-%M-%S}_{stem}_locust"

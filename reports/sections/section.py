@@ -10,7 +10,7 @@ from reports import words
 from reports.figures.theme import Chart
 from reports.page import RunView
 from reports.palette import series_colour, series_dash
-from reports.static import svg
+from reports.static import drawable, svg
 from reports.tables import Table
 
 STILL_BUDGET = 180_000  # characters of SVG per chart and run; larger charts are left to script and table
@@ -58,7 +58,7 @@ class Section:
 
 def panel(section: str, number: int, chart: Chart, tells: str, *, caption: str = "", width: int = WIDTHS[1]) -> Panel:
     """A chart as a page shows it; `width` is that of the drawing for readers without script."""
-    spec: dict[str, Any] = chart.to_dict(validate=False)
+    spec = drawable(chart.to_dict(validate=False))
     name = f"{section}-{number}"
     return Panel(name, words.capital(caption), tells, spec, svg(spec, width=width, ids=name))
 
