@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 SUMMARY, REPORT = "summary.json", "report.html"
 
 
-def say(text: object = "", *, err: bool = False) -> None:
+def say(text: str = "", *, err: bool = False) -> None:
     """Lines on stdout or stderr; whatever is in them steers neither a terminal nor the CI that keeps its log."""
-    click.echo(log(printable_lines(str(text))), err=err)
+    click.echo(log(printable_lines(text)), err=err)
 
 
 def say_commands(text: str) -> None:

@@ -184,7 +184,7 @@ def _html(page: PageData, path: Path, refresh: _Loaded | None = None) -> int:
     if refresh is not None:
         for folder, summary in zip(refresh.paths, refresh.summaries, strict=True):
             output.write_summary(folder, summary)
-    say(path)
+    say(str(path))
     return ExitCode.OK
 
 
@@ -199,7 +199,7 @@ def _figures(page: PageData, kind: Any, folder: Path) -> int:
         write_atomically(folder / name, content)
         written.append(folder / name)
     for path in written:
-        say(path)
+        say(str(path))
     return ExitCode.OK
 
 

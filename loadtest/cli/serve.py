@@ -58,10 +58,10 @@ def _require_servable(backend: str, text: str) -> None:
         )
 
 
-def _as_json(url: str, model: str, deployment: str) -> bytes:
+def _as_json(url: str, model: str, deployment: str) -> str:
     import msgspec
 
-    return msgspec.json.encode({"url": url, "model": model, "deployment": deployment})
+    return msgspec.json.encode({"url": url, "model": model, "deployment": deployment}).decode()
 
 
 def _as_text(url: str, model: str) -> str:
