@@ -88,6 +88,12 @@ class Bodies:
         self._waiting_bytes -= size_of(request)
         return request
 
+    def drop(self, row: int) -> None:
+        """The request of `row` will not be sent."""
+        self._waiting_bytes -= size_of(self._ready.pop(row, b""))
+        self._begun.pop(row, None)
+        self._pass(row)
+
     def _is_short(self, row: int) -> bool:
         shard = self._shard
         return bool(shard.prompt_tokens[row] <= PIECE_TOKENS) and len(shard.blocks(row)) <= PIECE_BLOCKS

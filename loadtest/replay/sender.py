@@ -148,7 +148,7 @@ class Sender:
 
     def _launch(self, index: int, late_ns: int) -> None:
         if late_ns > self._options.max_lateness_s * 1e9:
-            self._bodies.take(index)
+            self._bodies.drop(index)
             self._ledger.unsent(index, Outcome.SKIPPED_LATE)
             self._turn_ended(index, clock.monotonic_ns())
             return

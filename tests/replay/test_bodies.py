@@ -88,6 +88,18 @@ def test_short_rows_are_always_ready() -> None:
     assert (0, 1) == steps_until_whole(found)
 
 
+def test_a_row_that_is_not_sent_costs_nothing_more() -> None:
+    """Whole, begun or not begun: the next row is made, and the room is free again."""
+    found = bodies([0.0, 1.0, 2.0], LONG, budget=1)
+    assert 0 == steps_until_whole(found)[0]
+    assert found.full
+    found.drop(0)
+    assert not found.full
+    assert -1 == found.prepare()
+    found.drop(1)
+    assert 2 == steps_until_whole(found)[0]
+
+
 def test_a_redirect_moves_pieces() -> None:
     """The same body behind another head, none of it copied together."""
     builder = RequestBuilder(ENDPOINT, Prompts(1, "s"))
