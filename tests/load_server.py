@@ -32,7 +32,8 @@ import sys
 import time
 from typing import Any
 
-from loadtest.replay.preflight import PROBE_OUTPUT_TOKENS, PROBE_PROMPT_TOKENS
+from loadtest.replay.negotiation import OUTPUT_TOKENS
+from loadtest.replay.preflight import PROBE_PROMPT_TOKENS
 from loadtest.supervise import announce_ready, die_with_parent
 
 KEYS = {
@@ -164,7 +165,7 @@ async def _post(writer: asyncio.StreamWriter, body: dict[str, Any], script: Scri
 
 
 def _is_probe(body: dict[str, Any]) -> bool:
-    return (PROBE_PROMPT_TOKENS, PROBE_OUTPUT_TOKENS) == (_prompt_length(body), _max_tokens(body))
+    return (PROBE_PROMPT_TOKENS, OUTPUT_TOKENS) == (_prompt_length(body), _max_tokens(body))
 
 
 async def _stream(writer: asyncio.StreamWriter, body: dict[str, Any], script: Script, service_s: float) -> None:

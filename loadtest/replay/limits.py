@@ -13,7 +13,9 @@ from loadtest.errors import UsageError
 from workloads.schedule import Schedule
 
 OWN_FILES = 64  # journal, timer, pipes, libraries
-OPENED_WITHIN_S = 1.0  # connections are opened this much ahead, so all that are due within it are open together
+OPENED_WITHIN_S = (
+    1.0  # connections are opened at most this much ahead, so all that are due within it may be open together
+)
 # The machine we run on refuses: the request never left, and the server is not to blame.
 OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from loadtest import clock
+from loadtest.replay.limits import OPENED_WITHIN_S
 from loadtest.replay.pool import ConnectionPool
 from loadtest.replay.reactor import Reactor
 from loadtest.replay.timetable import Timetable
 
-FARTHEST_NS = 1_000_000_000  # however slow a server is to let connections in
+FARTHEST_NS = round(OPENED_WITHIN_S * 1e9)  # however slow a server is to let connections in
 UNKNOWN_SETUP_NS = 2_000_000
 SAFETY = 1.5  # times the usual set-up
 MARGIN_NS = 1_000_000  # the loop may be busy with something else

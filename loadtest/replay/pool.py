@@ -47,10 +47,7 @@ class ConnectionPool:
         """How many of the next `due` requests would find no connection; 0 while a server refuses connections."""
         if due <= 0 or clock.monotonic_ns() < self._not_ahead_before_ns:
             return 0
-        places = len(self._idle)
-        if places == 1:
-            return max(due - len(self._idle[0]) - len(self._opening[0]), 0)
-        return sum(max(self._share(place, due) - self._there(place), 0) for place in range(places))
+        return sum(max(self._share(place, due) - self._there(place), 0) for place in range(len(self._idle)))
 
     def open_ahead(self, due: int) -> bool:
         """Open one of those that are missing; False when the kernel refuses, which waits for the request's own try."""

@@ -18,7 +18,7 @@ from loadtest.replay.answer import MAX_TOKENS, Answer, EventTooLargeError, Frami
 from loadtest.replay.bodies import Request, RequestBuilder, request_head
 from loadtest.replay.complaint import complaint_about, concessions, fields_facts, unauthorized
 from loadtest.replay.endpoint import Endpoint
-from loadtest.replay.negotiation import OUTPUT_TOKENS, Negotiated, Negotiation
+from loadtest.replay.negotiation import Negotiated, Negotiation
 from loadtest.replay.redirect import moved, next_hop
 from loadtest.replay.stamps import NO_STAMP
 from loadtest.replay.tls import context, wrap_blocking
@@ -28,7 +28,6 @@ from workloads.schedule import Schedule
 
 Scalar = str | int | float | bool | None
 PROBE_PROMPT_TOKENS = 8
-PROBE_OUTPUT_TOKENS = OUTPUT_TOKENS
 LATER_CONNECT_LIMIT_S = 2.0  # for a name's further addresses, once one has answered
 EXCHANGE_LIMIT_S = 60.0  # one answer altogether: each piece of it may be in time, and the whole never end
 

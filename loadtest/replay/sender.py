@@ -21,7 +21,7 @@ from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.exchange import Exchange
 from loadtest.replay.ledger import Ledger, OnRequest
 from loadtest.replay.limits import OUT_OF_RESOURCES
-from loadtest.replay.opener import Opener
+from loadtest.replay.opener import LOOK_EVERY_NS, Opener
 from loadtest.replay.options import Progress, SenderOptions
 from loadtest.replay.patience import Patience
 from loadtest.replay.pool import ConnectionPool
@@ -35,7 +35,7 @@ from metrics.runinfo import FAULT
 from workloads.prompts import Prompts
 from workloads.schedule import Schedule
 
-TICK_S = 0.05
+TICK_S = LOOK_EVERY_NS / 1e9
 FLUSH_EVERY_NS = 1_000_000_000
 
 
@@ -56,9 +56,8 @@ class Sender:
         self._recorder, self._reactor = recorder, reactor
         self._dialer = Dialer(endpoint, reactor, self)
         self._bodies = Bodies(endpoint, shard, prompts)
-        asked, keep = (endpoint.dialect, endpoint.stream, endpoint.choices), options.keep_text
         self._answer: Callable[[], Answer] = lambda: Answer(
-            asked[0], stream_asked=asked[1], choices=asked[2], keep_text=keep
+            endpoint.dialect, stream_asked=endpoint.stream, choices=endpoint.choices, keep_text=options.keep_text
         )
         self._pool = ConnectionPool(self._dialer.target, self._dialer.places, endpoint.setup_ns)
         self._patience = Patience(options, shard)
@@ -93,8 +92,9 @@ class Sender:
             after=self._dispatched,
         )
         self._opener = Opener(self._reactor, self._timetable, self._pool, self._room, lambda: self._slices.wake())
-        made, work = self._made, (self._opener, self._bodies)
-        self._slices = Slices(self._reactor, self._timetable, *work, self._decoder.some, made)
+        self._slices = Slices(
+            self._reactor, self._timetable, self._opener, self._bodies, decode=self._decoder.some, prepared=self._made
+        )
         self._ticker = self._reactor.every(TICK_S, self._tick)
         self._tick()
 

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from loadtest.replay.bodies import WHOLE_BYTES, Bodies, Request, RequestBuilder, size_of
+from loadtest.replay.bodies import WHOLE_BYTES, Bodies, Request, RequestBuilder, Steps, size_of
 from loadtest.replay.endpoint import Endpoint
 from loadtest.replay.redirect import moved
 from tests.replay.player import LAST_CHUNK, Play, Player, chunk
@@ -28,6 +28,16 @@ def whole(request: Request) -> bytes:
     return request if isinstance(request, bytes) else b"".join(request)
 
 
+def made(steps: Steps) -> Request:
+    """The request that all steps together make."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            request: Request = end.value
+            return request
+
+
 def steps_until_whole(found: Bodies) -> tuple[int, int]:
     """The row that is whole next, and the steps that it took."""
     for steps in range(1, 100):
@@ -44,12 +54,7 @@ def test_a_request_in_pieces_is_a_request(tokens: int, form: str) -> None:
     endpoint = msgspec.structs.replace(ENDPOINT, prompt_form=form)
     builder = RequestBuilder(endpoint, Prompts(1, "s"))
     steps = builder.steps(7, tokens, 20)
-    request: Request = b""
-    while not request:
-        try:
-            next(steps)
-        except StopIteration as end:
-            request = end.value
+    request = made(steps)
     head, _, body = whole(request).partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head
     prompt = json.loads(body)["prompt"]
@@ -104,12 +109,7 @@ def test_a_redirect_moves_pieces() -> None:
     """The same body behind another head, none of it copied together."""
     builder = RequestBuilder(ENDPOINT, Prompts(1, "s"))
     steps = builder.steps(7, LONG * 4, 20)
-    request: Request = b""
-    while not request:
-        try:
-            next(steps)
-        except StopIteration as end:
-            request = end.value
+    request = made(steps)
     there = moved(request, Endpoint.parse("http://elsewhere:81"))
     assert isinstance(request, tuple)
     assert isinstance(there, tuple)
